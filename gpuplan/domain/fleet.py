@@ -1,0 +1,89 @@
+"""The fleet as it was seen: hosts, GPUs, who holds memory. Unknown memory is `None`, never 0."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class HostStatus(StrEnum):
+    OK = "ok"
+    UNREACHABLE = "unreachable"
+    FAILED = "failed"
+
+
+class Basis(StrEnum):
+    """What a number rests on."""
+
+    EXACT = "exact"
+    COMPUTED = "computed"
+    MEASURED = "measured"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    pid: int
+    name: str = ""
+    used_bytes: int | None = None
+    container: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device a process can be given: a card or a MIG slice."""
+
+    index: int
+    name: str
+    uuid: str | None = None
+    vendor: str = "nvidia"
+    backend: str = "cuda"
+    """cuda, rocm, cann, …: one placement never mixes backends."""
+    compute_capability: str | None = None
+    """As NVIDIA writes it, `9.0`. None when unknown or not NVIDIA."""
+    total_bytes: int | None = None
+    """Memory the driver reports. None means unknown: the GPU is then not used."""
+    free_bytes: int | None = None
+    """Free now. A snapshot without it means all of total."""
+    bandwidth_bytes_per_second: int | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    unified: bool = False
+    """The GPU shares its memory with the host (GB10, Grace)."""
+    reserved_bytes: int = 0
+    """Kept back by the inventory (`reserve.vram`)."""
+    excluded: bool = False
+    """Listed under `exclude_gpus` in the inventory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFailure:
+    stage: str
+    """resolve, connect, authenticate, command, …"""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    name: str
+    address: str | None = None
+    status: HostStatus = HostStatus.OK
+    failure: HostFailure | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted by key."""
+    gpus: tuple[Gpu, ...] = ()
+    """Sorted by index."""
+    ram_total_bytes: int | None = None
+    ram_available_bytes: int | None = None
+    ram_reserved_bytes: int = 0
+    link: str | None = None
+    """GPU to GPU inside the host: `nvlink`, `pcie`, … None when unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    hosts: tuple[Host, ...]
+    """In inventory order; no plan depends on that order."""
+    taken_at: str | None = None
+    """ISO 8601 UTC time of the probe; None for declared hardware."""
+    basis: Basis = Basis.ASSUMED
+    """MEASURED from a probe or snapshot, ASSUMED from declared hardware."""
+    notes: tuple[str, ...] = field(default=())

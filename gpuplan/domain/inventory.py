@@ -1,0 +1,54 @@
+"""What the user wrote down about the fleet, validated and with defaults applied."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredGpus:
+    """`gpus:` of a host: hardware the user vouches for, used with `--no-probe`."""
+
+    name: str
+    """Catalogue name as written."""
+    count: int
+    memory_bytes: int | None = None
+    """Set for hardware outside the catalogue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEntry:
+    name: str
+    address: str
+    """`local` is this machine."""
+    user: str | None = None
+    port: int = 22
+    identity_file: str | None = None
+    model_dir: str | None = None
+    interface: str | None = None
+    data_address: str | None = None
+    jump: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    reserve_vram_bytes: int = 0
+    """Per GPU."""
+    reserve_ram_bytes: int = 0
+    exclude_gpus: tuple[int, ...] = ()
+    gpus: tuple[DeclaredGpus, ...] = ()
+    """Several entries describe a host with unlike cards."""
+    ram_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    image: str | None = None
+    shm_size_bytes: int = 10 * 1024**3
+    ray_ports: tuple[int, int] = (41000, 41999)
+    """Inclusive."""
+    service_ports: tuple[int, int] = (40000, 40063)
+    """Inclusive."""
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    path: str
+    hosts: tuple[HostEntry, ...]
+    vllm: VllmSettings = VllmSettings()

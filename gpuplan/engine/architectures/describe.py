@@ -1,0 +1,99 @@
+"""config.json (and the quantization files beside it) to ModelProfile."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuplan.domain.model import Layer, ModelProfile
+from gpuplan.domain.repository import Evidence
+from gpuplan.engine.architectures.config_view import ConfigView
+from gpuplan.engine.architectures.context import Blueprint, Context
+from gpuplan.engine.architectures.quantizer import quantizer_for
+from gpuplan.engine.architectures.registry import BUILDERS
+from gpuplan.errors import ModelError
+
+DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
+
+
+def describe(
+    name: str,
+    config: Mapping[str, Any],
+    *,
+    hf_quant_config: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    quantization: str | None = None,
+    pooling: bool = False,
+    evidence: Evidence = Evidence.CONFIG,
+    checkpoint_bytes: int | None = None,
+) -> ModelProfile:
+    """Describe a model from its config.
+
+    `dtype`, `quantization` are vLLM's `--dtype` and `--quantization` (None or `auto`: the checkpoint's own);
+    `pooling` builds it without an output head. Raises ModelError naming the key that is wrong.
+    """
+    view = ConfigView(config, f"config of {name}")
+    architecture = _architecture(view)
+    resolved = _dtype(view, dtype)
+    quantizer = quantizer_for(config, hf_quant_config, quantization)
+    context = Context(
+        config=view, quantizer=quantizer, itemsize=DTYPE_BYTES[resolved], pooling=pooling, architecture=architecture
+    )
+    builder = BUILDERS.get(architecture)
+    if builder is None:
+        raise ModelError(f"{name}: architecture {architecture!r} is not known")
+    blueprint = builder(context)
+    kinds, order = _kinds(blueprint.layers)
+    draft_kinds, draft_order = _kinds(blueprint.drafts)
+    return ModelProfile(
+        name=name,
+        architecture=architecture,
+        model_type=view.text("model_type"),
+        dtype=resolved,
+        itemsize=DTYPE_BYTES[resolved],
+        hidden=blueprint.hidden,
+        vocabulary=blueprint.vocabulary,
+        attention_heads=blueprint.attention_heads,
+        kv_heads=blueprint.kv_heads,
+        head_size=blueprint.head_size,
+        layer_kinds=kinds,
+        layer_order=order,
+        parts=blueprint.parts,
+        draft_kinds=draft_kinds,
+        draft_order=draft_order,
+        longest_context=_longest_context(blueprint, view),
+        encoders=blueprint.encoders,
+        quantization=quantizer.name,
+        kv_cache_dtype=blueprint.kv_cache_dtype or quantizer.kv_cache_dtype,
+        supports_pipeline=blueprint.supports_pipeline,
+        pooling=pooling,
+        evidence=evidence,
+        recognised=blueprint.recognised,
+        assumptions=blueprint.assumptions,
+        checkpoint_bytes=checkpoint_bytes,
+    )
+
+
+def _architecture(view: ConfigView) -> str:
+    names = view.items("architectures")
+    if not names or not isinstance(names[0], str):
+        raise view.error("architectures", "is missing or empty")
+    return str(names[0])
+
+
+def _dtype(view: ConfigView, asked: str | None) -> str:
+    """vLLM's `auto`: the config's dtype, float32 checkpoints run as bfloat16."""
+    if asked and asked != "auto":
+        return {"half": "float16", "float": "float32"}.get(asked, asked)
+    text = view.raw("torch_dtype", "dtype") or view.view("text_config").raw("torch_dtype", "dtype") or "bfloat16"
+    text = str(text).removeprefix("torch.")
+    return text if text in {"bfloat16", "float16"} else "bfloat16"
+
+
+def _kinds(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
+    numbers: dict[Layer, int] = {}
+    order = tuple(numbers.setdefault(layer, len(numbers)) for layer in layers)
+    return tuple(numbers), order
+
+
+def _longest_context(blueprint: Blueprint, view: ConfigView) -> int:
+    text = blueprint.text_view or view
+    return text.integer("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0, least=0)

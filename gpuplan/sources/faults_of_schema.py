@@ -1,0 +1,50 @@
+"""What pydantic finds wrong, said in a user's words; a rejected value is never repeated."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_EXPECTED = {
+    "string_type": "must be a text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "must be a whole number of sensible size",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "dataclass_type": "must be a mapping of keys to values",
+}
+
+
+def text_of(error: "ErrorDetails") -> str:
+    """One sentence about a validation error that is not an unknown key."""
+    kind = error["type"]
+    context: Mapping[str, Any] = error.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    match kind:
+        case "missing":
+            return "this key is required"
+        case "value_error":
+            return str(context["error"])
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}"
+        case "greater_than":
+            return f"must be more than {context['gt']}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}"
+        case "less_than":
+            return f"must be less than {context['lt']}"
+        case "too_short":
+            return "must not be empty"
+        case "literal_error" | "enum":
+            return f"must be {context['expected']}"
+        case _:
+            return error["msg"]

@@ -1,0 +1,221 @@
+"""safetensors headers: eight bytes of length, then JSON. Only the header is read, and nothing in it is believed unchecked.
+
+The rules are those of the safetensors library (0.8, `SafeTensors::read_metadata` and `Metadata::validate`): a header of
+at most 100 MB, tensors laid end to end without gap or overlap, sizes that follow from type and shape.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuplan.domain.repository import TensorIndex, TensorKind
+from gpuplan.errors import ModelError
+from gpuplan.units import ceil_div
+
+LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000
+_MAX_RANK = 64
+_LFS_POINTER = b"version https://git-lfs"
+
+DTYPE_BITS = {
+    "BOOL": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "U8": 8,
+    "I8": 8,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "C64": 64,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+}
+"""Bits per element of the types safetensors 0.8 knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The tensors of one file."""
+
+    file: str
+    tensors: TensorIndex
+    unknown_dtypes: tuple[str, ...] = ()
+    """Types not in `DTYPE_BITS`; their sizes come from the offsets alone."""
+
+
+class LfsPointer(Exception):
+    """The file is a git-lfs pointer: the weights were never fetched."""
+
+
+def header_length(prefix: bytes, *, file: str, file_bytes: int | None) -> int:
+    """Length of the JSON part in bytes, from the first eight bytes of the file.
+
+    Raises ModelError when the file is too short, claims more than 100 MB or more than the file holds.
+    """
+    if len(prefix) < LENGTH_BYTES:
+        raise _broken(file, f"it has {len(prefix)} bytes, fewer than the 8 of a safetensors header's length")
+    length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
+    if length > MAX_HEADER_BYTES:
+        raise _broken(file, f"its header claims {length} bytes; safetensors allows {MAX_HEADER_BYTES}")
+    if file_bytes is not None and length > file_bytes - LENGTH_BYTES:
+        raise _broken(file, f"its header claims {length} bytes, but the file ends after {file_bytes}")
+    return length
+
+
+def parse_header(text: bytes, *, file: str, file_bytes: int | None) -> Header:
+    """Read the JSON part of a header; `file_bytes` is the size of the whole file, None when unknown.
+
+    Raises ModelError naming the file, and the tensor where one is at fault.
+    """
+    entries = _decode(text, file)
+    kinds: dict[TensorKind, TensorKind] = {}
+    spans: list[tuple[int, int, str]] = []
+    names: list[str] = []
+    columns: list[TensorKind] = []
+    unknown: set[str] = set()
+    for name, entry in entries:
+        if name == "__metadata__":
+            continue
+        kind, begin = _kind(name, entry, file)
+        if kind.dtype not in DTYPE_BITS:
+            unknown.add(kind.dtype)
+        spans.append((begin, begin + kind.bytes, name))
+        names.append(name)
+        columns.append(kinds.setdefault(kind, kind))
+    data_bytes = None if file_bytes is None else file_bytes - LENGTH_BYTES - len(text)
+    _check_layout(spans, data_bytes, file)
+    return Header(
+        file=file,
+        tensors=TensorIndex(names=tuple(names), kinds=tuple(columns)),
+        unknown_dtypes=tuple(sorted(unknown)),
+    )
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a local file, and not one byte of its weights.
+
+    Raises ModelError for a broken file and LfsPointer where git-lfs left a pointer instead of the weights.
+    """
+    file = str(path)
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise _broken(file, "it is not a regular file")
+            prefix = stream.read(LENGTH_BYTES)
+            if prefix and _LFS_POINTER.startswith(prefix) and status.st_size < 1024:
+                raise LfsPointer(file)
+            length = header_length(prefix, file=file, file_bytes=status.st_size)
+            text = stream.read(length)
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read: {error.strerror or error}") from error
+    return parse_header(text, file=file, file_bytes=status.st_size)
+
+
+def combine(headers: Iterable[Header]) -> tuple[TensorIndex, tuple[str, ...]]:
+    """All tensors of several files as one index, and notes on what is odd about them.
+
+    A name that two files hold counts once, as it loads once.
+    """
+    kinds: dict[TensorKind, TensorKind] = {}
+    columns: dict[str, TensorKind] = {}
+    repeated: list[str] = []
+    unknown: set[str] = set()
+    for header in headers:
+        unknown.update(header.unknown_dtypes)
+        for name, kind in zip(header.tensors.names, header.tensors.kinds, strict=True):
+            if name in columns:
+                repeated.append(name)
+            else:
+                columns[name] = kinds.setdefault(kind, kind)
+    notes: list[str] = []
+    if repeated:
+        notes.append(f"{len(repeated)} tensors are in more than one file, {repeated[0]} first; each is counted once")
+    if unknown:
+        notes.append(f"tensor types unknown to this version, sized by their offsets: {', '.join(sorted(unknown))}")
+    return TensorIndex(names=tuple(columns), kinds=tuple(columns.values())), tuple(notes)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _decode(text: bytes, file: str) -> Iterable[tuple[str, Any]]:
+    def pairs(items: list[tuple[str, Any]]) -> Any:
+        # Each object is packed as it is met, so that a large header never exists as nested dictionaries.
+        return tuple(items)
+
+    parse: Callable[..., Any] = json.loads
+    try:
+        document = parse(text.decode("utf-8"), object_pairs_hook=pairs)
+    except UnicodeDecodeError as error:
+        raise _broken(file, f"its header is not UTF-8 (byte {error.start})") from error
+    except RecursionError as error:
+        raise _broken(file, "its header is nested too deeply") from error
+    except ValueError as error:
+        raise _broken(file, f"its header is not JSON: {str(error)[:200]}") from error
+    if not isinstance(document, tuple):
+        raise _broken(file, "its header is not a JSON object")
+    if len({name for name, _ in document}) != len(document):
+        raise _broken(file, "its header names a tensor twice")
+    return document
+
+
+def _kind(name: str, entry: Any, file: str) -> tuple[TensorKind, int]:
+    """The tensor's kind and where its bytes begin."""
+    fields = dict(entry) if isinstance(entry, tuple) else {}
+    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    if not isinstance(dtype, str) or not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
+        raise _broken(file, f"tensor {name[:100]!r} lacks a valid dtype, shape or data_offsets")
+    if len(shape) > _MAX_RANK:
+        raise _broken(file, f"tensor {name[:100]!r} has {len(shape)} dimensions")
+    begin, end = offsets
+    if end < begin:
+        raise _broken(file, f"tensor {name[:100]!r} ends before it begins ({begin} to {end})")
+    kind = TensorKind(dtype=dtype, shape=tuple(shape), bytes=end - begin)
+    bits = DTYPE_BITS.get(dtype)
+    if bits is not None and kind.bytes != ceil_div(kind.elements * bits, 8):
+        needed = ceil_div(kind.elements * bits, 8)
+        raise _broken(
+            file, f"tensor {name[:100]!r} ({dtype}, shape {list(shape)}) needs {needed} bytes but has {kind.bytes}"
+        )
+    return kind, begin
+
+
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
+
+
+def _check_layout(spans: list[tuple[int, int, str]], data_bytes: int | None, file: str) -> None:
+    expected = 0
+    for begin, end, name in sorted(spans):
+        if begin != expected:
+            fault = "overlaps the tensor before it" if begin < expected else "leaves a gap before it"
+            raise _broken(file, f"tensor {name[:100]!r} {fault}: it begins at {begin}, not at {expected}")
+        expected = end
+    if data_bytes is not None and expected != data_bytes:
+        if expected > data_bytes:
+            raise _broken(file, f"it is truncated: its tensors need {expected} bytes, {data_bytes} are there")
+        raise _broken(file, f"its tensors need {expected} bytes, but {data_bytes} follow the header")
+
+
+def _broken(file: str, what: str) -> ModelError:
+    return ModelError(
+        f"{file}: not a valid safetensors file: {what}",
+        hint="download the file again, or plan from its config.json alone: gpuplan plan PATH/config.json",
+    )

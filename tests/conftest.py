@@ -1,0 +1,79 @@
+"""No test sees the user's settings, or a network beyond this machine."""
+
+import os
+import socket
+import sys
+import tempfile
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+_OF_THE_USER = (
+    "COLUMNS",
+    "GPUPLAN_DEBUG",
+    "GPUPLAN_INVENTORY",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HUGGING_FACE_HUB_TOKEN",
+    "NO_COLOR",
+    "VLLM_PP_LAYER_PARTITION",
+)
+_PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy")
+
+
+def _leave_the_user_out(home: Path) -> None:
+    """Point every directory gpuplan or the hub client uses below `home`; must run before either is imported."""
+    for name in (*_OF_THE_USER, *_PROXIES):
+        os.environ.pop(name, None)
+    os.environ["HOME"] = str(home)
+    os.environ["HF_HOME"] = str(home / "hf")
+    for name in ("HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE"):
+        os.environ.pop(name, None)
+    for name in ("CACHE", "CONFIG", "STATE"):
+        os.environ[f"XDG_{name}_HOME"] = str(home / name.lower())
+
+
+def _is_this_machine(host: object) -> bool:
+    if not isinstance(host, str) or host in {"", "localhost"}:
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _stay_on_this_machine(event: str, arguments: tuple[object, ...]) -> None:
+    """Audit hook: every test runs as if the cable were pulled; servers on loopback are reachable."""
+    if event == "socket.getaddrinfo" and not _is_this_machine(arguments[0]):
+        raise socket.gaierror(socket.EAI_NONAME, f"tests are offline: {arguments[0]}")
+    if event == "socket.connect":
+        address = arguments[1]
+        if isinstance(address, tuple) and not _is_this_machine(address[0]):
+            raise ConnectionRefusedError(f"tests are offline: {address[0]}")
+
+
+_home = tempfile.TemporaryDirectory(prefix="gpuplan-tests-")
+
+
+def pytest_configure() -> None:
+    _leave_the_user_out(Path(_home.name))
+    sys.addaudithook(_stay_on_this_machine)
+
+
+def pytest_unconfigure() -> None:
+    _home.cleanup()
+
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return Path(__file__).parent.parent
