@@ -26,7 +26,7 @@ _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy"
 
 
 def _leave_the_user_out(home: Path) -> None:
-    """Point every directory gpuplan or the hub client uses below `home`; must run before either is imported."""
+    """Put every directory gpuplan or the hub client uses below `home`; runs before either is imported."""
     for name in (*_OF_THE_USER, *_PROXIES):
         os.environ.pop(name, None)
     os.environ["HOME"] = str(home)

@@ -38,6 +38,8 @@ class Partition:
     unit_size: int = 1
     replicable: bool = False
     """Fewer units than ranks are repeated (KV heads) instead of being an error."""
+    uneven: bool = False
+    """Units that do not divide are rounded up on every rank (block-quantized shared experts of DeepSeek-V4)."""
 
     @property
     def size(self) -> int:
@@ -61,6 +63,8 @@ class Float8:
     static_input: bool = False
     """One float32 input scale per logical matrix."""
     input_scale_bytes: int = 4
+    layer_bytes: int = 0
+    """Further bytes per layer (the activation bound of FBGEMM)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class Integer8:
     """8-bit integers with one scale per output channel (w8a8)."""
 
     scale_bytes: int = 4
+    per_tensor: bool = False
+    """One scale per logical matrix instead."""
     static_input: bool = False
     asymmetric_input: bool = False
 
@@ -96,6 +102,10 @@ class Float4:
     group_size: int
     global_scales: int = 2
     """float32 values per logical matrix (weight and input scale)."""
+    input_scales_of_all_experts: bool = False
+    """On Blackwell every rank holds the input scales of all experts, its own or not."""
+    kernels: str | None = None
+    """gpt_oss or deepseek_v4: the family of fused-MoE kernels that pads mxfp4 experts; None: not padded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +132,10 @@ class Linear:
     """Bytes of an unquantized element."""
     bias: bool = False
     scheme: Scheme = UNQUANTIZED
+    alignment: int = 1
+    """Outputs on a rank are padded to a multiple of it."""
+    token_parallel: bool = False
+    """Whole on every rank where the MoE input is sharded by tokens (`Split.token_sharded_experts`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +151,8 @@ class Experts:
     gated: bool = True
     bias: bool = False
     scheme: Scheme = UNQUANTIZED
+    least_share: int = 0
+    """Width below which an expert's share of a rank is padded up to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +163,8 @@ class Tensor:
     partition: Partition
     itemsize: float
     sharded: bool = False
+    alignment: int = 1
+    """Units on a rank are rounded up to a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +205,22 @@ class StateShape:
     itemsize: float
     dtype_setting: str
     """conv or ssm: which of vLLM's cache dtype settings rules it."""
+    groups: int = 0
+    """Groups on the sharded axis (Mamba-2's B and C); where the TP size does not divide them there are as many as ranks."""
+    group_width: int = 0
+    """Entries of one group on the sharded axis."""
+    draft_axis: int | None = None
+    """Axis that is longer by the number of speculative tokens."""
+
+    def on_rank(self, ranks: int, draft_tokens: int = 0) -> tuple[int, ...]:
+        """Shape on one of `ranks` tensor-parallel ranks (vLLM 0.32 layers/mamba/mamba_utils.py)."""
+        axes = list(self.shape)
+        if self.sharded_axis is not None:
+            missing = ranks - self.groups if self.groups % ranks else 0
+            axes[self.sharded_axis] = (axes[self.sharded_axis] + missing * self.group_width) // ranks
+        if self.draft_axis is not None:
+            axes[self.draft_axis] += draft_tokens
+        return tuple(axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +239,19 @@ class Cache:
     """Several tokens share one entry (compressed sparse attention)."""
     fixed_bytes_per_token: int | None = None
     """Set where the layout does not follow the KV dtype (indexers, packed latents)."""
+    packed_float8_bytes: int | None = None
+    """Bytes per token of an 8-bit cache where the GPU's kernel packs scales beside the values (fp8_ds_mla: Hopper and
+    compute capability 12, not 10); None: as head_size says."""
+    page_tokens: int | None = None
+    """Tokens of one page where the layer fixes it; None: the engine's block size."""
+    page_alignment: int = 1
+    """A page is padded to a multiple of this many bytes."""
+    block: int | None = None
+    """Tokens of this cache's own block where it differs from the engine's (compressed sparse attention)."""
+    least_block: int = 0
+    """The engine's block is raised to this many tokens for this cache's kernel."""
+    alignment: int = 1
+    """Bytes a page is rounded up to."""
     states: tuple[StateShape, ...] = ()
     state_type: str | None = None
     """mamba1, mamba2, gdn, kda, short_conv, linear"""
@@ -235,6 +282,8 @@ class ResidentPart:
     """vision, audio, …: dropped by `--language-model-only`."""
     tensor_parallel: bool = True
     """False: replicated on every rank whatever its own split says (towers under data parallel)."""
+    heads: int | None = None
+    """Attention heads of the tower: it stands whole on every rank where they do not divide by the TP size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +301,8 @@ class Encoder:
     patches_per_item: int
     """Tokens inside the tower for that item."""
     data_parallel: bool = False
+    least_batched_tokens: int = 0
+    """The batch is raised to this many tokens (prefix-LM attention over an item); 0: not raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gpuplan.domain.memory import MemoryEstimate
+from gpuplan.domain.memory import EngineAnswer, MemoryEstimate
 
 
 class Verdict(StrEnum):
@@ -72,16 +72,15 @@ class PlacedHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One fact worth telling. `figures` are the numbers behind the sentences."""
+class Fact:
+    """One thing worth telling, as data: `present.findings` puts it into words by its code."""
 
     code: str
     severity: Severity
     subject: Mapping[str, Any]
-    headline: str
-    because: tuple[str, ...] = ()
-    hint: str | None = None
+    """Host, GPU indexes, stage, flag: what it is about."""
     figures: Mapping[str, Any]
+    """The numbers behind the sentence: bytes and tokens as int, shares as float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +89,8 @@ class Remedy:
 
     kind: str
     change: Mapping[str, Any]
-    headline: str
-    cost: str
+    """Options and vLLM arguments to change, by name."""
+    figures: Mapping[str, Any]
     size: float
     """How far it departs from what was asked; smaller first."""
     verified: bool
@@ -99,12 +98,18 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Why a candidate is preferred; compared field by field, smaller first."""
+    """What a placement costs; compared in this order, smaller first."""
 
+    ray: bool
+    """Needs Ray, which the engine's official image of that version does not carry."""
     gpus: int
     hosts: int
-    overhead: int = 0
-    waste_bytes: int = 0
+    stages: int
+    """Pipeline stages: each adds latency."""
+    total_bytes: int
+    """Memory of all cards taken: the smallest cards that do are preferred."""
+    free_bytes: int
+    """Free now on those cards: spread prefers much, binpack little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +119,11 @@ class Candidate:
     placement: tuple[PlacedHost, ...]
     memory: MemoryEstimate | None
     """None when only a claim is known (`--vram-claim`)."""
+    engine: EngineAnswer
     score: Score
     vllm_args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
-    findings: tuple[Finding, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +132,7 @@ class StrategyResult:
     verdict: Verdict
     reason: str | None
     candidates: tuple[Candidate, ...]
-    findings: tuple[Finding, ...]
+    facts: tuple[Fact, ...]
     remedies: tuple[Remedy, ...]
 
 
@@ -150,6 +156,6 @@ class Plan:
     """Strategy and index among its candidates."""
     recommended_because: tuple[str, ...]
     funnel: tuple[FunnelStep, ...]
-    findings: tuple[Finding, ...]
+    facts: tuple[Fact, ...]
     fleet_basis: str
     taken_at: str | None

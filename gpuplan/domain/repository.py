@@ -1,4 +1,4 @@
-"""A model's files as they were read: configuration, quantization file, tensor headers. Nothing here is derived."""
+"""A model's files as they were read: configuration, quantization file, tensor headers; nothing is derived."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ class TensorKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorIndex:
-    """Every tensor of a checkpoint, as two columns; `kinds[i]` belongs to `names[i]` and is shared between tensors."""
+    """Every tensor of a checkpoint in two columns: `kinds[i]`, which tensors share, belongs to `names[i]`."""
 
     names: tuple[str, ...] = ()
     kinds: tuple[TensorKind, ...] = ()

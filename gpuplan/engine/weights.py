@@ -21,7 +21,7 @@ from gpuplan.domain.model import (
     Shard,
     Tensor,
 )
-from gpuplan.engine.mxfp4 import padded_experts
+from gpuplan.engine.mxfp4 import keeps_all_scales, padded_experts
 from gpuplan.engine.quantization import experts_bytes, matrix_bytes
 from gpuplan.errors import GpuplanError
 from gpuplan.units import ceil_div, round_up
@@ -53,6 +53,8 @@ class Split:
     language_model_only: bool = False
     towers_data_parallel: bool = False
     """`--mm-encoder-tp-mode data`."""
+    token_sharded_experts: bool = False
+    """Shared experts whole on every rank: expert parallel with DP > 1 and TP > 1 (`use_sequence_parallel_moe`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,8 @@ def local_units(name: str, partition: Partition, ranks: int) -> int:
         return partition.units // ranks
     if partition.replicable and ranks % partition.units == 0:
         return 1
+    if partition.uneven:
+        return ceil_div(partition.units, ranks)
     raise Indivisible(name, partition.units, ranks)
 
 
@@ -82,12 +86,12 @@ def part_bytes(part: Part, split: Split) -> int:
     """Bytes of one part on one rank."""
     match part:
         case Linear():
-            return _linear_bytes(part, split.tensor)
+            return _linear_bytes(part, 1 if part.token_parallel and split.token_sharded_experts else split.tensor)
         case Experts():
             return _experts_on_rank(part, split)
         case Tensor():
             units = local_units(part.name, part.partition, split.tensor) if part.sharded else part.partition.units
-            return int(units * part.partition.unit_size * part.itemsize)
+            return int(round_up(units, part.alignment) * part.partition.unit_size * part.itemsize)
         case Embedding():
             return _embedding_bytes(part, split.tensor)
     assert_never(part)
@@ -102,6 +106,8 @@ def _linear_bytes(part: Linear, ranks: int) -> int:
             inputs = local_units(part.name, part.inputs, ranks) * part.inputs.unit_size
         case Shard.REPLICATED:
             pass
+    padding = -sum(outputs) % part.alignment
+    outputs = (*outputs, padding) if padding else outputs
     bias = int(sum(outputs) * part.itemsize) if part.bias else 0
     return matrix_bytes(part.scheme, outputs, inputs, part.itemsize, whole_inputs=part.inputs.size) + bias
 
@@ -115,9 +121,19 @@ def _experts_on_rank(part: Experts, split: Split) -> int:
     local = experts_on_rank(part.count + split.redundant_experts, split.expert_ranks, split.expert_rank)
     if part.intermediate % split.expert_tensor:
         raise Indivisible(part.name, part.intermediate, split.expert_tensor)
-    hidden, intermediate = padded_experts(part, part.intermediate // split.expert_tensor, split.compute_capability)
+    share = part.intermediate // split.expert_tensor
+    if split.expert_tensor > 1:
+        share = max(share, part.least_share)
+    hidden, intermediate = padded_experts(part, share, split.compute_capability)
     return experts_bytes(
-        part.scheme, local, hidden, intermediate, part.itemsize, gated=part.gated, bias=part.bias
+        part.scheme,
+        local,
+        hidden,
+        intermediate,
+        part.itemsize,
+        gated=part.gated,
+        bias=part.bias,
+        total=part.count + split.redundant_experts if keeps_all_scales(split.compute_capability) else None,
     )
 
 
@@ -231,6 +247,7 @@ def rank_weights(
 @lru_cache(maxsize=4096)
 def _resident_bytes(resident: ResidentPart, split: Split) -> int:
     alone = not resident.tensor_parallel or (resident.tower is not None and split.towers_data_parallel)
+    alone = alone or (resident.heads is not None and resident.heads % split.tensor != 0)
     if alone:
         split = Split(compute_capability=split.compute_capability)
     return part_bytes(resident.part, split)

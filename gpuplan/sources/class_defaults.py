@@ -1,6 +1,7 @@
-"""transformers' configuration classes, for what a config.json leaves to their defaults. Code of a repository never runs.
+"""transformers' configuration classes, for what a config.json leaves to their defaults.
 
-Only classes that ship with the installed transformers are used, by `model_type`; `auto_map` and remote code are ignored.
+Only classes that ship with the installed transformers are used, by `model_type`; `auto_map` is ignored and
+code of a repository never runs.
 """
 
 import logging
@@ -12,9 +13,25 @@ from typing import Any, NamedTuple
 _LARGEST_INT = 2**40
 _LARGEST_COUNT = 20_000
 _COUNTS = ("layer", "block", "depth", "label", "expert", "level", "stage")
+_NOT_COUNTS = ("size", "dim", "vocab", "token", "_id")
 _NOT_ABOUT_THE_MODEL = frozenset(
-    "transformers_version name_or_path _name_or_path output_hidden_states output_attentions return_dict problem_type "
-    "id2label label2id chunk_size_feed_forward use_cache architectures dtype torch_dtype auto_map".split()
+    {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "chunk_size_feed_forward",
+        "dtype",
+        "id2label",
+        "label2id",
+        "name_or_path",
+        "output_attentions",
+        "output_hidden_states",
+        "problem_type",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    }
 )
 _WRAPPERS = ("text_config", "llm_config", "language_config", "thinker_config")
 
@@ -30,19 +47,17 @@ class Filled(NamedTuple):
 
 
 def needs_class_defaults(config: Mapping[str, Any], required: Iterable[str]) -> bool:
-    """Whether one of `required` is missing (or null) both at the top and in the text model's configuration."""
+    """Whether one of `required` is missing or null at the top and in the text model's configuration."""
     places = [config, *(config[key] for key in _WRAPPERS if isinstance(config.get(key), Mapping))]
-    nested = [
-        place[key] for place in places for key in _WRAPPERS if isinstance(place.get(key), Mapping) and place is not config
-    ]
+    nested = [place[key] for place in places[1:] for key in _WRAPPERS if isinstance(place.get(key), Mapping)]
     return any(all(place.get(name) is None for place in (*places, *nested)) for name in required)
 
 
 def with_class_defaults(config: Mapping[str, Any]) -> Filled:
     """Fill in what the config leaves to transformers' class defaults; what it says is never changed.
 
-    Importing transformers takes about a second, once. An unknown `model_type`, values the class refuses and values
-    that would make it allocate without bound leave the config unchanged, with a note.
+    Importing transformers takes about a second, once. An unknown `model_type`, values the class refuses and
+    values that would make it allocate without bound leave the config unchanged, with a note.
     """
     unchanged = dict(config)
     model_type = config.get("model_type")
@@ -60,9 +75,13 @@ def with_class_defaults(config: Mapping[str, Any]) -> Filled:
 def _absurd_value(config: Mapping[str, Any]) -> str | None:
     """The first integer a class might loop over that is too large to loop over."""
     for name, value in _integers(config, 0):
-        if abs(value) > _LARGEST_INT or (value > _LARGEST_COUNT and any(word in name for word in _COUNTS)):
+        if abs(value) > _LARGEST_INT or (value > _LARGEST_COUNT and _is_count(name)):
             return f"{name} = {str(value)[:30]}"
     return None
+
+
+def _is_count(name: str) -> bool:
+    return any(word in name for word in _COUNTS) and not any(word in name for word in _NOT_COUNTS)
 
 
 def _integers(value: Any, depth: int) -> Iterator[tuple[str, int]]:
@@ -128,11 +147,17 @@ def _add_standard_names(made: Any, complete: dict[str, Any]) -> None:
             _add_standard_names(part, nested)
 
 
-def _filled(config: dict[str, Any], complete: Mapping[str, Any], names: list[str], prefix: str) -> dict[str, Any]:
+def _is_part(key: str) -> bool:
+    return key.endswith("_config") and key != "quantization_config"
+
+
+def _filled(
+    config: dict[str, Any], complete: Mapping[str, Any], names: list[str], prefix: str
+) -> dict[str, Any]:
     result = dict(config)
     for key, value in complete.items():
         current = result.get(key)
-        if isinstance(current, dict) and isinstance(value, Mapping) and key.endswith("_config"):
+        if isinstance(current, dict) and isinstance(value, Mapping) and _is_part(key):
             result[key] = _filled(current, value, names, f"{prefix}{key}.")
         elif current is None and value is not None and key not in _NOT_ABOUT_THE_MODEL:
             result[key] = value

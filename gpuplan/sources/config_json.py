@@ -1,4 +1,4 @@
-"""config.json and its like: one JSON object, of bounded size and depth, with faults located by line and column."""
+"""config.json and its like: one JSON object of bounded size and depth; a fault has a line and a column."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_bounded(path: Path, *, limit: int = MAX_BYTES) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises ModelError, without opening a pipe or a device."""
+    """Content of a regular file of at most `limit` bytes. Raises ModelError, for a pipe or a device too."""
     try:
         with open(path, "rb", opener=_open_without_waiting) as stream:
             status = os.fstat(stream.fileno())
@@ -54,15 +54,15 @@ def too_large(where: str, size: int, limit: int = MAX_BYTES) -> ModelError:
     )
 
 
-def parse_config(content: bytes, *, where: str) -> dict[str, Any]:
-    """Parse one JSON object.
+def parse_config(content: bytes, *, where: str, limit: int = MAX_BYTES) -> dict[str, Any]:
+    """Parse one JSON object of at most `limit` bytes.
 
-    As transformers does, `Infinity` is accepted (published Mamba configurations hold it) and a byte order mark is not
-    held against the file; NaN is refused, and so is a key given twice with unlike values.
+    `Infinity` is accepted, as published Mamba configurations hold it, and so is a byte order mark. NaN is
+    refused, and so is a key given twice with unlike values.
     Raises ModelError whose message starts with `where:line:column`.
     """
-    if len(content) > MAX_BYTES:
-        raise too_large(where, len(content))
+    if len(content) > limit:
+        raise too_large(where, len(content), limit)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,15 +81,17 @@ def parse_overrides(text: str, *, where: str = "--hf-overrides") -> dict[str, An
     try:
         return parse_config(text.encode("utf-8", "surrogateescape"), where=where)
     except ModelError as error:
-        raise UsageError(error.message, hint="""for example --hf-overrides '{"num_hidden_layers": 4}'""") from error
+        raise UsageError(
+            error.message, hint="""for example --hf-overrides '{"num_hidden_layers": 4}'"""
+        ) from error
 
 
 def apply_overrides(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A new configuration with `overrides` applied as vLLM applies `--hf-overrides`.
 
-    A nested configuration (`text_config`, `vision_config`, …) is merged to any depth; any other value, dictionaries
-    such as `rope_parameters` and `quantization_config` included, is replaced as a whole (vLLM 0.33
-    `ModelConfig._apply_dict_overrides`).
+    A nested configuration (`text_config`, `vision_config`, …) is merged to any depth; any other value,
+    dictionaries such as `rope_parameters` and `quantization_config` included, is replaced as a whole
+    (vLLM 0.33 `ModelConfig._apply_dict_overrides`).
     """
     result = dict(config)
     for key, value in overrides.items():
@@ -133,7 +135,9 @@ def _parse(text: str, where: str) -> Any:
     except _Repeated as fault:
         _raise_located(text, where, fault.key)
     except json.JSONDecodeError as error:
-        raise ModelError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}", hint=_HINT) from error
+        raise ModelError(
+            f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}", hint=_HINT
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{where}: not a usable JSON document: {str(error)[:120]}", hint=_HINT) from error
 
@@ -159,7 +163,9 @@ def _check_depth(text: str, where: str) -> None:
             depth += 1
             if depth > MAX_DEPTH:
                 line, column = _position(text, match.start())
-                raise ModelError(f"{where}:{line}:{column}: nested deeper than {MAX_DEPTH} levels", hint=_HINT)
+                raise ModelError(
+                    f"{where}:{line}:{column}: nested deeper than {MAX_DEPTH} levels", hint=_HINT
+                )
         elif token in "}]":
             depth -= 1
 
@@ -172,7 +178,9 @@ def _raise_located(text: str, where: str, key: str) -> NoReturn:
         token = match.group()
         if key == "NaN" and token == "NaN":
             line, column = _position(text, match.start())
-            raise ModelError(f"{where}:{line}:{column}: NaN is not a value a configuration can have", hint=_HINT)
+            raise ModelError(
+                f"{where}:{line}:{column}: NaN is not a value a configuration can have", hint=_HINT
+            )
         if token in "{[":
             seen.append(set())
         elif token in "}]" and seen:
@@ -181,7 +189,9 @@ def _raise_located(text: str, where: str, key: str) -> NoReturn:
             name = json.loads(token, strict=False)
             if name == key and name in seen[-1]:
                 line, column = _position(text, match.start())
-                raise ModelError(f"{where}:{line}:{column}: {key!r} is given twice with unlike values", hint=_HINT)
+                raise ModelError(
+                    f"{where}:{line}:{column}: {key!r} is given twice with unlike values", hint=_HINT
+                )
             seen[-1].add(name)
     raise ModelError(f"{where}: {key!r} is given twice with unlike values", hint=_HINT)
 

@@ -69,16 +69,23 @@ def _ports(value: Any) -> Any:
     return first, last
 
 
-def _environment(value: Any) -> Any:
-    """Texts and numbers by variable name; a fault never repeats the value, which may be a secret."""
-    if not isinstance(value, dict):
-        raise ValueError("must be a mapping of variable names to texts or numbers")
-    for name, content in value.items():
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{shown(name)!r} is not a variable name")
-        if isinstance(content, bool) or not isinstance(content, str | int | float):
-            raise ValueError(f"{name} must be a text or a number; write the value in quotes")
-    return {name: _text(content) for name, content in value.items()}
+def _variable(name: Any) -> Any:
+    if not (isinstance(name, str) and _VARIABLE.fullmatch(name)):
+        raise ValueError("is not a variable name: letters, digits and _")
+    return name
+
+
+def _content(value: Any) -> Any:
+    """A variable's value; a fault never repeats it, as it may be a secret."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a text or a number; write the value in quotes")
+    return _text(value)
+
+
+def _label(key: Any) -> Any:
+    if not (isinstance(key, str) and key.strip() == key and key.isprintable() and key and "=" not in key):
+        raise ValueError("is not a label: write a word without =")
+    return key
 
 
 def _listed(value: Any) -> Any:
@@ -93,10 +100,11 @@ Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)]
 MemorySize = Annotated[Size, Field(ge=MIB)]
 Ports = Annotated[tuple[int, int], BeforeValidator(_ports, json_schema_input_type=str)]
-Environment = Annotated[
-    dict[str, str],
-    BeforeValidator(_environment, json_schema_input_type=dict[str, str | int | float]),
+Environment = dict[
+    Annotated[str, BeforeValidator(_variable)],
+    Annotated[str, BeforeValidator(_content, json_schema_input_type=str | int | float)],
 ]
+Labels = dict[Annotated[str, BeforeValidator(_label)], Text]
 GpuIndex = Annotated[int, Field(strict=True, ge=0, lt=MAX_GPUS)]
 
 
@@ -136,7 +144,7 @@ class SharedKeys(Keys):
     model_dir: Text | None = Field(None, description="directory of model files on the host")
     interface: Name | None = Field(None, description="network interface for NCCL, Gloo and Ray")
     jump: Jump | None = Field(None, description="SSH jump host")
-    labels: dict[str, Text] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
     reserve: ReserveKeys = Field(default_factory=ReserveKeys)
 
 

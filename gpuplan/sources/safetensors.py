@@ -1,7 +1,7 @@
-"""safetensors headers: eight bytes of length, then JSON. Only the header is read, and nothing in it is believed unchecked.
+"""safetensors headers: eight bytes of length, then JSON. Only they are read, nothing is believed unchecked.
 
-The rules are those of the safetensors library (0.8, `SafeTensors::read_metadata` and `Metadata::validate`): a header of
-at most 100 MB, tensors laid end to end without gap or overlap, sizes that follow from type and shape.
+The rules are those of the safetensors library (0.8, `SafeTensors::read_metadata` and `Metadata::validate`): a
+header of at most 100 MB, tensors end to end without gap or overlap, sizes that follow from type and shape.
 """
 
 import json
@@ -145,9 +145,13 @@ def combine(headers: Iterable[Header]) -> tuple[TensorIndex, tuple[str, ...]]:
                 columns[name] = kinds.setdefault(kind, kind)
     notes: list[str] = []
     if repeated:
-        notes.append(f"{len(repeated)} tensors are in more than one file, {repeated[0]} first; each is counted once")
+        notes.append(
+            f"{len(repeated)} tensors are in more than one file, {repeated[0]} first; each is counted once"
+        )
     if unknown:
-        notes.append(f"tensor types unknown to this version, sized by their offsets: {', '.join(sorted(unknown))}")
+        notes.append(
+            f"tensor types unknown to this version, sized by their offsets: {', '.join(sorted(unknown))}"
+        )
     return TensorIndex(names=tuple(columns), kinds=tuple(columns.values())), tuple(notes)
 
 
@@ -156,7 +160,7 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _decode(text: bytes, file: str) -> Iterable[tuple[str, Any]]:
-    def pairs(items: list[tuple[str, Any]]) -> Any:
+    def pairs(items: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
         # Each object is packed as it is met, so that a large header never exists as nested dictionaries.
         return tuple(items)
 
@@ -179,26 +183,33 @@ def _decode(text: bytes, file: str) -> Iterable[tuple[str, Any]]:
 def _kind(name: str, entry: Any, file: str) -> tuple[TensorKind, int]:
     """The tensor's kind and where its bytes begin."""
     fields = dict(entry) if isinstance(entry, tuple) else {}
-    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-    if not isinstance(dtype, str) or not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
+    dtype, shape, offsets = (
+        fields.get("dtype"),
+        _sizes(fields.get("shape")),
+        _sizes(fields.get("data_offsets")),
+    )
+    if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         raise _broken(file, f"tensor {name[:100]!r} lacks a valid dtype, shape or data_offsets")
     if len(shape) > _MAX_RANK:
         raise _broken(file, f"tensor {name[:100]!r} has {len(shape)} dimensions")
     begin, end = offsets
     if end < begin:
         raise _broken(file, f"tensor {name[:100]!r} ends before it begins ({begin} to {end})")
-    kind = TensorKind(dtype=dtype, shape=tuple(shape), bytes=end - begin)
+    kind = TensorKind(dtype=dtype, shape=shape, bytes=end - begin)
     bits = DTYPE_BITS.get(dtype)
     if bits is not None and kind.bytes != ceil_div(kind.elements * bits, 8):
         needed = ceil_div(kind.elements * bits, 8)
         raise _broken(
-            file, f"tensor {name[:100]!r} ({dtype}, shape {list(shape)}) needs {needed} bytes but has {kind.bytes}"
+            file,
+            f"tensor {name[:100]!r} ({dtype}, shape {list(shape)}) needs {needed} bytes but has {kind.bytes}",
         )
     return kind, begin
 
 
-def _is_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 2**63 for item in value):
+        return None
+    return tuple(value)
 
 
 def _check_layout(spans: list[tuple[int, int, str]], data_bytes: int | None, file: str) -> None:

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/planner_scale.py
 
-Prints a table; exits 1 when a bound is broken. Each plan runs in a process of its own, so that one's peak memory
-is not another's.
+Prints a table; exits 1 when a bound is broken. Each plan runs in a process of its own, so that one's
+peak memory is not another's.
 """
 
 import gc
@@ -36,7 +36,7 @@ class Measure:
 
 
 def fleet_of(hosts: int) -> Fleet:
-    """Hosts of 8 GPUs that no two hosts have in the same state, so that nothing can be answered from one host."""
+    """Hosts of 8 GPUs, no two hosts in the same state, so that nothing can be answered from one of them."""
     return Fleet(hosts=tuple(_host(number) for number in range(hosts)))
 
 

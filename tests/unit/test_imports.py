@@ -15,7 +15,7 @@ CORE = ("units", "errors", "version", "domain", "engine", "planning", "deploying
 FACES = ("operations", "cli")
 HEAVY = frozenset({"docker", "huggingface_hub", "paramiko", "pynvml", "textual", "transformers"})
 DEVICES = frozenset({"asyncio", "socket", "subprocess"})
-"""Standard library modules by which a program reaches out of itself; the interpreter itself loads none of them."""
+"""Standard library modules by which a program reaches out of itself; the interpreter loads none of them."""
 
 _REPORT = """
 import importlib, json, sys
@@ -28,18 +28,21 @@ print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - b
 
 def modules_of(*parts: str) -> list[str]:
     """Every module of these parts of gpuplan, by its dotted name; a part that is not there yet has none."""
-    files = [file for part in parts for file in (PACKAGE / f"{part}.py", *(PACKAGE / part).rglob("*.py"))]
-    dotted = (
-        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in files if file.exists()
-    )
-    return sorted(name.removesuffix(".__init__") for name in dotted)
+    candidates = [
+        file for part in parts for file in (PACKAGE / f"{part}.py", *(PACKAGE / part).rglob("*.py"))
+    ]
+    files = (file.relative_to(PACKAGE.parent) for file in candidates if file.exists())
+    return sorted(".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files)
 
 
 def loaded_by(modules: list[str]) -> set[str]:
     """Top-level names in `sys.modules` of a fresh interpreter that imported these modules."""
-    command = [sys.executable, "-c", _REPORT, *modules]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return set(json.loads(done.stdout))
+    return set(json.loads(_output_of(_REPORT, *modules)))
+
+
+def _output_of(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
 
 
 def test_core_loads_the_standard_library_only() -> None:

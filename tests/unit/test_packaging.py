@@ -10,7 +10,7 @@ PUBLIC_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 
 def _lock(repository: Path) -> dict[str, list[dict[str, object]]]:
-    return tomllib.loads((repository / "uv.lock").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return tomllib.loads((repository / "uv.lock").read_text(encoding="utf-8"))
 
 
 def _addresses(node: object) -> set[str]:

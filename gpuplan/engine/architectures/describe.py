@@ -1,13 +1,14 @@
 """config.json (and the quantization files beside it) to ModelProfile."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from gpuplan.domain.model import Layer, ModelProfile
+from gpuplan.domain.model import CacheKind, Layer, ModelProfile, Partition, Tensor
 from gpuplan.domain.repository import Evidence
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Context
-from gpuplan.engine.architectures.quantizer import quantizer_for
+from gpuplan.engine.architectures.quantizer import Quantizer, quantizer_for
 from gpuplan.engine.architectures.registry import BUILDERS
 from gpuplan.errors import ModelError
 
@@ -41,8 +42,8 @@ def describe(
     if builder is None:
         raise ModelError(f"{name}: architecture {architecture!r} is not known")
     blueprint = builder(context)
-    kinds, order = _kinds(blueprint.layers)
-    draft_kinds, draft_order = _kinds(blueprint.drafts)
+    kinds, order = _kinds(_with_scales(blueprint.layers, quantizer, DTYPE_BYTES[resolved]))
+    draft_kinds, draft_order = _kinds(_with_scales(blueprint.drafts, quantizer, DTYPE_BYTES[resolved]))
     return ModelProfile(
         name=name,
         architecture=architecture,
@@ -67,7 +68,7 @@ def describe(
         pooling=pooling,
         evidence=evidence,
         recognised=blueprint.recognised,
-        assumptions=blueprint.assumptions,
+        assumptions=(*blueprint.assumptions, *quantizer.assumptions),
         checkpoint_bytes=checkpoint_bytes,
     )
 
@@ -86,6 +87,23 @@ def _dtype(view: ConfigView, asked: str | None) -> str:
     text = view.raw("torch_dtype", "dtype") or view.view("text_config").raw("torch_dtype", "dtype") or "bfloat16"
     text = str(text).removeprefix("torch.")
     return text if text in {"bfloat16", "float16"} else "bfloat16"
+
+
+def _with_scales(layers: tuple[Layer, ...], quantizer: Quantizer, itemsize: int) -> tuple[Layer, ...]:
+    """The layers with the cache scales that the quantization method adds to every attention of theirs."""
+    attention = {CacheKind.FULL, CacheKind.SLIDING, CacheKind.CHUNKED}
+    latent = {CacheKind.LATENT, CacheKind.SLIDING_LATENT}
+    done: dict[Layer, Layer] = {}
+    for layer in layers:
+        if layer not in done:
+            size = sum(
+                quantizer.cache_scale_bytes(itemsize, latent=cache.kind in latent)
+                for cache in layer.caches
+                if cache.kind in attention or cache.kind in latent
+            )
+            scales = Tensor(name="cache scales", partition=Partition(units=size), itemsize=1)
+            done[layer] = replace(layer, parts=(*layer.parts, scales)) if size else layer
+    return tuple(done[layer] for layer in layers)
 
 
 def _kinds(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[int, ...]]:

@@ -1,19 +1,46 @@
 """Which weight scheme each module of a checkpoint has: the checkpoint's quantization config, and what it leaves alone.
 
-Patterns are matched as the quantization methods of vLLM 0.32 do (`is_layer_skipped`, compressed-tensors targets,
-ModelOpt `exclude_modules`).
+`quantizer_for` chooses as vLLM 0.32 does (config/model.py `_verify_quantization`, transformers_utils/config.py): the
+config's own `quantization_config`, that of its text model, `compression_config`, else `hf_quant_config.json`.
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gpuplan.domain.model import UNQUANTIZED, Float8, Scheme
+from gpuplan.domain.model import Scheme
+from gpuplan.engine.architectures.quantizers.base import NoQuantizer, unknown_method, view_of
+from gpuplan.engine.architectures.quantizers.compressed import CompressedQuantizer
+from gpuplan.engine.architectures.quantizers.float8 import (
+    ONLINE,
+    DeepseekV4Quantizer,
+    FbgemmQuantizer,
+    Float8Quantizer,
+    Mxfp4Quantizer,
+    OnlineQuantizer,
+)
+from gpuplan.engine.architectures.quantizers.integers import (
+    AutoRoundQuantizer,
+    AwqQuantizer,
+    GptqQuantizer,
+    bitsandbytes_quantizer,
+    other_quantizer,
+    quark_quantizer,
+    torchao_quantizer,
+)
+from gpuplan.engine.architectures.quantizers.modelopt import MixedQuantizer, ModelOptQuantizer, algorithm_of
+from gpuplan.errors import ModelError
+
+__all__ = ["NoQuantizer", "Quantizer", "quantizer_for"]
+
 
 class Quantizer(Protocol):
     """Scheme of a module by its path in vLLM's own naming."""
 
     name: str | None
+    """vLLM's name of the method, None when unquantized."""
     kv_cache_dtype: str | None
+    """What `--kv-cache-dtype auto` becomes; None: the model's own type."""
+    assumptions: tuple[str, ...]
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
         """Scheme of the linear layer at `path`; `fused` are the checkpoint's names of what it stacks (`q_proj`, …)."""
@@ -24,51 +51,115 @@ class Quantizer(Protocol):
     def embedding(self, path: str) -> Scheme:
         """Scheme of a vocabulary table at `path` (`lm_head`, `model.embed_tokens`)."""
 
-
-class NoQuantizer:
-    name: str | None = None
-    kv_cache_dtype: str | None = None
-
-    def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
-        del path, fused
-        return UNQUANTIZED
-
-    def experts(self, path: str) -> Scheme:
-        del path
-        return UNQUANTIZED
-
-    def embedding(self, path: str) -> Scheme:
-        del path
-        return UNQUANTIZED
+    def cache_scale_bytes(self, itemsize: int, *, latent: bool) -> int:
+        """Bytes of the KV-cache scales an attention layer holds; `latent`: MLA."""
 
 
-class Float8Quantizer(NoQuantizer):
-    """`quant_method: fp8`."""
+def quantizer_for(
+    config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None, override: str | None
+) -> Quantizer:
+    """The quantizer a checkpoint asks for; `override` is `--quantization`. Raises ModelError for a config it cannot read."""
+    found = _declared(config, hf_quant_config)
+    if found is None:
+        return _online(override)
+    method = _method(found)
+    model_type = config.get("model_type")
+    match method:
+        case "fp8" | "deepseek_v4_fp8":
+            v4 = isinstance(model_type, str) and model_type.startswith("deepseek_v4")
+            return DeepseekV4Quantizer(found, config) if v4 else Float8Quantizer(found)
+        case "modelopt" | "modelopt_fp4" | "modelopt_mxfp8" | "modelopt_mixed":
+            return (
+                MixedQuantizer(found)
+                if algorithm_of(found) == "MIXED_PRECISION"
+                else ModelOptQuantizer(found)
+            )
+        case "mxfp8":
+            return ModelOptQuantizer({"quant_algo": "MXFP8", **found})
+        case "compressed-tensors":
+            if model_type in KIMI_K3 and found.get("format") == "mxfp4-pack-quantized":
+                return Mxfp4Quantizer("mxfp4", "deepseek_v4")
+            return CompressedQuantizer(found)
+        case "mxfp4" | "gpt_oss_mxfp4":
+            gpt_oss = model_type == "gpt_oss"
+            return (
+                Mxfp4Quantizer("gpt_oss_mxfp4", "gpt_oss")
+                if gpt_oss
+                else Mxfp4Quantizer("mxfp4", "deepseek_v4")
+            )
+        case _:
+            return _other(method, found)
 
-    name = "fp8"
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        block = config.get("weight_block_size")
-        static = config.get("activation_scheme") == "static"
-        self._ignored = tuple(config.get("ignored_layers") or config.get("modules_to_not_convert") or ())
-        self._scheme = (
-            Float8(granularity="block", block=(block[0], block[1]), static_input=static)
-            if block
-            else Float8(granularity="tensor", static_input=static)
-        )
-
-    def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
-        names = tuple(path.rpartition(".")[0] + "." + name for name in fused) or (path,)
-        return UNQUANTIZED if all(name in self._ignored for name in names) else self._scheme
-
-    def experts(self, path: str) -> Scheme:
-        return self._scheme
+KIMI_K3 = frozenset({"kimi_k3", "kimi_k3_text"})
+"""Model types whose MXFP4 experts vLLM hands to the MXFP4 method whatever their packing (models/config.py)."""
 
 
-def quantizer_for(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None, override: str | None) -> Quantizer:
-    """The quantizer a checkpoint asks for; `override` is `--quantization`."""
-    del hf_quant_config, override
-    quantization = config.get("quantization_config")
-    if isinstance(quantization, Mapping) and quantization.get("quant_method") == "fp8":
-        return Float8Quantizer(quantization)
-    return NoQuantizer()
+def _other(method: str, found: Mapping[str, Any]) -> Quantizer:
+    match method:
+        case "awq" | "awq_marlin" | "auto_awq":
+            return AwqQuantizer(found)
+        case "gptq" | "gptq_marlin" | "auto_gptq":
+            return GptqQuantizer(found)
+        case "moe_wna16":
+            return AwqQuantizer(found) if found.get("linear_quant_method") == "awq" else GptqQuantizer(found)
+        case "auto-round" | "inc":
+            return AutoRoundQuantizer(found)
+        case "fbgemm_fp8":
+            return FbgemmQuantizer(found)
+        case "experts_int8" | "int8_per_channel_weight_only":
+            return OnlineQuantizer(method, *ONLINE["experts_int8"])
+        case "quark":
+            return quark_quantizer(found)
+        case "torchao":
+            return torchao_quantizer(found)
+        case "bitsandbytes":
+            return bitsandbytes_quantizer(found)
+    bits = view_of(found).optional_integer("bits", "w_bit", "weight_bits", least=1, most=16)
+    if bits is None:
+        raise unknown_method(method)
+    return other_quantizer(method, bits)
+
+
+def _online(override: str | None) -> Quantizer:
+    """Quantization while loading an unquantized checkpoint."""
+    if override in (None, "", "auto"):
+        return NoQuantizer()
+    if override in ONLINE:
+        return OnlineQuantizer(override, *ONLINE[override])
+    if override == "bitsandbytes":
+        return bitsandbytes_quantizer({"load_in_4bit": True})
+    raise ModelError(
+        f"--quantization {str(override)[:40]}: the checkpoint is not quantized that way",
+        hint=f"leave it out, or quantize while loading with one of {', '.join(sorted(ONLINE))}",
+    )
+
+
+def _declared(config: Mapping[str, Any], beside: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The quantization config that rules, None when there is none."""
+    text = config.get("text_config")
+    nested = text if isinstance(text, Mapping) else {}
+    for holder in (config, nested):
+        for key in ("quantization_config", "compression_config"):
+            found = holder.get(key)
+            if found is None or found == {}:
+                continue
+            if not isinstance(found, Mapping):
+                raise ModelError(
+                    f"config.json: {key} is not an object",
+                    hint="correct the file, or override the value with --hf-overrides",
+                )
+            return found
+    return beside or None
+
+
+def _method(found: Mapping[str, Any]) -> str:
+    view = view_of(found)
+    method = view.text("quant_method").lower().replace("compressed_tensors", "compressed-tensors")
+    if method:
+        return method
+    if algorithm_of(found):
+        return "modelopt"
+    if "config_groups" in view:
+        return "compressed-tensors"
+    raise view.error("quant_method", "is missing")

@@ -1,0 +1,1 @@
+"""One module per family of quantized checkpoints; `engine.architectures.quantizer` chooses among them."""

@@ -1,0 +1,225 @@
+"""Which parallel sizes a model can be built with at all, and the engine's words where it cannot.
+
+Sources: vLLM 0.33 `config/model.py` verify_with_parallel_config (heads, pipeline support), `divide()` in
+`distributed/utils.py`, `quantization/fp8.py` validate_fp8_block_shape, `quantization/kernels` group sizes; S0.13.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuplan.domain.model import (
+    Embedding,
+    Experts,
+    Float4,
+    Float8,
+    GroupedInteger,
+    Linear,
+    MicroscaledFloat8,
+    ModelProfile,
+    Part,
+    Shard,
+    Tensor,
+)
+from gpuplan.domain.plan import Parallelism
+from gpuplan.engine.quantization import experts_misfit
+from gpuplan.engine.weights import Indivisible, Split, local_units, part_bytes
+
+
+class Rule(StrEnum):
+    """What stands in the way of a parallel size."""
+
+    ATTENTION_HEADS = "attention_heads"
+    KV_HEADS = "kv_heads"
+    VISION_HEADS = "vision_heads"
+    VOCABULARY = "vocabulary"
+    WIDTH = "width"
+    QUANTIZATION_BLOCK = "quantization_block"
+    LAYERS = "layers"
+    NO_PIPELINE = "no_pipeline"
+    NO_EXPERTS = "no_experts"
+    CONTEXT_PARALLEL = "context_parallel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One rule a parallel size breaks."""
+
+    rule: Rule
+    part: str
+    """The heads, module or setting that does not divide."""
+    value: int
+    ranks: int
+    line: str
+    """What the engine prints."""
+
+
+def split_of(parallelism: Parallelism, *, compute_capability: str | None = "9.0", **towers: bool) -> Split:
+    """The weight split of a parallelism seen from its first (largest) rank.
+
+    Experts are divided over tp × dp × pcp ranks, whole experts with expert parallel, their width without.
+    """
+    flat = parallelism.tensor * parallelism.data * parallelism.prefill_context
+    return Split(
+        tensor=parallelism.tensor,
+        expert_ranks=flat if parallelism.expert else 1,
+        expert_tensor=1 if parallelism.expert else flat,
+        compute_capability=compute_capability,
+        **towers,
+    )
+
+
+def violations(
+    profile: ModelProfile, parallelism: Parallelism, *, language_model_only: bool = False, towers_data_parallel: bool = False
+) -> tuple[Violation, ...]:
+    """Every rule the sizes break, the engine's first complaint first; empty when the model can be built so."""
+    found = list(_headline_rules(profile, parallelism))
+    if any(violation.rule is Rule.ATTENTION_HEADS for violation in found):
+        return tuple(found)
+    split = split_of(
+        parallelism, language_model_only=language_model_only, towers_data_parallel=towers_data_parallel
+    )
+    seen: set[tuple[str, int]] = set()
+    for part in _split_parts(profile, split):
+        for violation in _part_rules(part, split):
+            if (violation.part, violation.value) not in seen:
+                seen.add((violation.part, violation.value))
+                found.append(violation)
+    return tuple(found)
+
+
+def _headline_rules(profile: ModelProfile, parallelism: Parallelism) -> Iterator[Violation]:
+    tensor, heads = parallelism.tensor, profile.attention_heads
+    if heads and heads % tensor:
+        yield Violation(
+            rule=Rule.ATTENTION_HEADS,
+            part="attention heads",
+            value=heads,
+            ranks=tensor,
+            line=f"Total number of attention heads ({heads}) must be divisible by tensor parallel size ({tensor}).",
+        )
+    if parallelism.pipeline > max(profile.layer_count, 1):
+        yield Violation(
+            rule=Rule.LAYERS,
+            part="decoder layers",
+            value=profile.layer_count,
+            ranks=parallelism.pipeline,
+            line=f"{parallelism.pipeline} pipeline stages for {profile.layer_count} layers: some stages would be empty",
+        )
+    if parallelism.pipeline > 1 and not profile.supports_pipeline:
+        yield Violation(
+            rule=Rule.NO_PIPELINE,
+            part=profile.architecture,
+            value=1,
+            ranks=parallelism.pipeline,
+            line="Pipeline parallelism is not supported for this model. Supported models implement the `SupportsPP` interface.",
+        )
+    if parallelism.expert and not profile.expert_count:
+        yield Violation(
+            rule=Rule.NO_EXPERTS,
+            part="experts",
+            value=0,
+            ranks=tensor,
+            line="Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
+        )
+
+
+def _split_parts(profile: ModelProfile, split: Split) -> Iterator[Part]:
+    for kind in profile.layer_kinds:
+        yield from kind.parts
+    for resident in profile.parts:
+        if resident.buffer or not resident.tensor_parallel:
+            continue
+        if resident.tower and (split.language_model_only or split.towers_data_parallel):
+            continue
+        yield resident.part
+
+
+def _part_rules(part: Part, split: Split) -> Iterator[Violation]:
+    try:
+        part_bytes(part, split)
+    except Indivisible as problem:
+        yield _indivisible(part, problem)
+        return
+    if isinstance(part, Linear):
+        yield from _block_rules(part, split.tensor)
+    elif isinstance(part, Experts):
+        yield from _expert_rules(part, split.expert_tensor)
+
+
+def _indivisible(part: Part, problem: Indivisible) -> Violation:
+    rule = Rule.WIDTH
+    if isinstance(part, Embedding):
+        rule = Rule.VOCABULARY
+    elif isinstance(part, Linear) and "qkv" in part.name:
+        rule = Rule.KV_HEADS if any(p.replicable and p.units == problem.size for p in part.outputs) else Rule.ATTENTION_HEADS
+    if isinstance(part, (Linear, Tensor)) and ("visual" in part.name or "vision" in part.name):
+        rule = Rule.VISION_HEADS
+    return Violation(
+        rule=rule,
+        part=problem.name,
+        value=problem.size,
+        ranks=problem.ranks,
+        line=f"{problem.size} is not divisible by {problem.ranks}",
+    )
+
+
+def _block_rules(part: Linear, ranks: int) -> Iterator[Violation]:
+    if ranks == 1:
+        return
+    scheme = part.scheme
+    if isinstance(scheme, Float8) and scheme.granularity == "block":
+        rows, columns = scheme.block
+        if part.shard is Shard.ROW:
+            width = local_units(part.name, part.inputs, ranks) * part.inputs.unit_size
+            if width % columns:
+                yield _block(part.name, width, ranks, f"Weight input_size_per_partition = {width} is not divisible by weight quantization block_k = {columns}.")
+        if part.shard is Shard.COLUMN and len(part.outputs) == 1:
+            for partition in part.outputs:
+                width = local_units(part.name, partition, ranks) * partition.unit_size
+                if width % rows:
+                    yield _block(part.name, width, ranks, f"Weight output_partition_size = {width} is not divisible by weight quantization block_n = {rows}.")
+                    break
+    elif isinstance(scheme, (GroupedInteger, Float4, MicroscaledFloat8)) and part.shard is Shard.ROW:
+        width = local_units(part.name, part.inputs, ranks) * part.inputs.unit_size
+        group = scheme.group_size
+        if group > 0 and width % group:
+            yield _block(
+                part.name,
+                width,
+                ranks,
+                f"Weight input_size_per_partition = {width} is not divisible by group_size = {group}. "
+                "Consider reducing tensor_parallel_size or running with --quantization gptq.",
+            )
+
+
+def _expert_rules(part: Experts, ranks: int) -> Iterator[Violation]:
+    if ranks == 1:
+        return
+    width = part.intermediate // ranks
+    scheme = part.scheme
+    misfit = experts_misfit(scheme, part.hidden, width)
+    if misfit and isinstance(scheme, Float8):
+        yield _block(
+            part.name,
+            width,
+            ranks,
+            f"The output_size of gate's and up's weight = {width} is not divisible by weight quantization block_n = {scheme.block[0]}.",
+        )
+    if misfit and isinstance(scheme, GroupedInteger):
+        yield _block(part.name, width, ranks, f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}")
+    if isinstance(scheme, Float4) and scheme.variety == "nvfp4" and width % scheme.group_size:
+        yield _block(part.name, width, ranks, f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}")
+
+
+def _block(name: str, value: int, ranks: int, line: str) -> Violation:
+    return Violation(rule=Rule.QUANTIZATION_BLOCK, part=name, value=value, ranks=ranks, line=line)
+
+
+def legal_tensor_sizes(profile: ModelProfile, most: int, *, language_model_only: bool = False) -> tuple[int, ...]:
+    """Tensor-parallel sizes up to `most` the model can be built with, without expert parallel."""
+    return tuple(
+        size
+        for size in range(1, most + 1)
+        if not violations(profile, Parallelism(tensor=size), language_model_only=language_model_only)
+    )

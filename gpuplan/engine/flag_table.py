@@ -1,0 +1,397 @@
+"""Every argument of `vllm serve`, read from the engine's own parser; data only.
+
+CURRENT, one argument a line: names | kind | release window in which it came | choices. Indented lines
+continue the choices. Kinds: switch (no value), bool (with its negations), int, float, str, name (case and
+dashes do not matter), size (`32k`, `32K`), length (a size, `auto` or -1), json, json_or_str, config (a JSON
+object). After the kind: `?` accepts None, `+` takes one or more values, `~` takes one or none. A window
+`0.9.2<0.10.2` says: not in 0.9.2, in 0.10.2; empty: already in 0.8.5.
+
+REMOVED: name | kind | first release read with it | last one | first without it | what to use instead.
+"""
+
+CURRENT = """\
+--headless | switch | 0.8.5<0.9.2
+--api-server-count -asc | int | 0.8.5<0.9.2
+--config | str
+--grpc | switch | 0.17.1<0.18.0
+--lora-modules | str?+
+--chat-template | str?
+--chat-template-content-format | str |  | auto openai string
+--trust-request-chat-template | bool | 0.10.2<0.11.2
+--trust-request-mm-kwargs | bool | 0.32.0<0.33.0
+--default-chat-template-kwargs | json | 0.11.2<0.14.1
+--reasoning-effort-map | json | 0.32.0<0.33.0
+--response-role | str
+--return-tokens-as-token-ids | bool
+--enable-auto-tool-choice | bool
+--exclude-tools-when-tool-choice-none | bool | 0.9.2<0.10.2
+--tool-call-parser | str?
+--tool-parser-plugin | str
+--tool-strict-level | str? | 0.32.0<0.33.0 | auto function parameter
+--tool-server | str? | 0.9.2<0.10.2
+--max-log-len | int?
+--enable-prompt-tokens-details | bool
+--enable-per-request-metrics | bool | 0.24.0<0.26.0
+--enable-server-load-tracking | bool
+--enable-force-include-usage | bool | 0.8.5<0.9.2
+--sse-keep-alive-interval | int | 0.32.0<0.33.0
+--enable-tokenizer-info-endpoint | bool | 0.9.2<0.10.2
+--enable-log-outputs | bool | 0.9.2<0.10.2
+--enable-log-deltas | bool | 0.11.2<0.14.1
+--cohere-is-reasoning-model | bool | 0.26.0<0.28.0
+--cohere-format | str | 0.26.0<0.28.0
+--anthropic-disabled-thinking-effort | str | 0.32.0<0.33.0 | auto high low max medium none xhigh
+--log-error-stack | bool | 0.9.2<0.10.2
+--tokens-only | bool | 0.10.2<0.11.2
+--enable-scale-out | bool | 0.32.0<0.33.0
+--fingerprint-mode | str | 0.20.2<0.22.0 | custom full hash none
+--fingerprint-value | str? | 0.20.2<0.22.0
+--host | str?
+--port | int
+--grpc-port | int? | 0.32.0<0.33.0
+--data-parallel-supervisor-port | int | 0.20.2<0.22.0
+--dp-supervisor-probe-interval-s | float | 0.20.2<0.22.0
+--dp-supervisor-probe-timeout-s | float | 0.20.2<0.22.0
+--dp-supervisor-probe-failure-threshold | int | 0.20.2<0.22.0
+--uds | str? | 0.9.2<0.10.2
+--uvicorn-log-level | str |  | critical debug error info trace warning
+--disable-uvicorn-access-log | bool
+--disable-access-log-for-endpoints | str? | 0.14.1<0.17.1
+--allow-credentials | bool
+--allowed-origins | json
+--allowed-methods | json
+--allowed-headers | json
+--api-key | str?+
+--ssl-keyfile | str?
+--ssl-certfile | str?
+--ssl-ca-certs | str?
+--enable-ssl-refresh | bool
+--ssl-cert-reqs | int
+--ssl-ciphers | str? | 0.14.1<0.17.1
+--root-path | str?
+--middleware | str
+--enable-request-id-headers | bool
+--disable-fastapi-docs | bool
+--h11-max-incomplete-event-size | int | 0.9.2<0.10.2
+--h11-max-header-count | int | 0.9.2<0.10.2
+--enable-offline-docs | bool | 0.11.2<0.14.1
+--enable-flash-late-interaction | bool | 0.19.1<0.20.0
+--model | str
+--runner | str | 0.9.2<0.10.2 | auto draft generate pooling
+--convert | str | 0.9.2<0.10.2 | auto classify embed none
+--tokenizer | str
+--tokenizer-mode | str
+--trust-remote-code | bool
+--dtype | str |  | auto bfloat16 float float16 float32 half
+--seed | int
+--hf-config-path | str?
+--allowed-local-media-path | str
+--allowed-media-domains | str?+ | 0.10.2<0.11.2
+--revision | str?
+--code-revision | str?
+--tokenizer-revision | str?
+--max-model-len | length
+--quantization -q | str?
+--quantization-config | config? | 0.20.2<0.22.0
+--allow-deprecated-quantization | bool | 0.11.2<0.14.1
+--enforce-eager | bool
+--enable-return-routed-experts | bool | 0.11.2<0.14.1
+--return-sampling-mask | bool | 0.26.0<0.28.0
+--max-logprobs | int
+--logprobs-mode | str | 0.9.2<0.10.2 | processed_logits processed_logprobs raw_logits raw_logprobs
+--use-fp64-gumbel | bool | 0.20.2<0.22.0
+--enable-trace-replay | bool | 0.28.0<0.30.0
+--disable-sliding-window | bool
+--disable-cascade-attn | bool
+--skip-tokenizer-init | bool
+--enable-prompt-embeds | bool | 0.8.5<0.9.2
+--served-model-name | str?+
+--config-format | str
+--hf-token | str~
+--hf-overrides | json_or_str
+--model-class-overrides | json | 0.24.0<0.26.0
+--pooler-config | config? | 0.10.2<0.11.2
+--generation-config | str
+--override-generation-config | json
+--enable-sleep-mode | bool
+--sleep-mode-backend | str | 0.32.0<0.33.0
+--sleep-mode-offload-cudagraph | bool | 0.31.0<0.32.0
+--sleep-preserve-parameter-names | str+ | 0.30.0<0.31.0
+--enable-cumem-allocator | bool | 0.20.2<0.22.0
+--enable-nccl-comm-suspend | bool | 0.28.0<0.30.0
+--model-impl | str
+--logits-processors | str?+ | 0.9.2<0.10.2
+--io-processor-plugin | str? | 0.9.2<0.10.2
+--renderer-num-workers | int | 0.18.0<0.19.1
+--load-format | str
+--download-dir | str?
+--safetensors-load-strategy | str? | 0.9.2<0.10.2 | eager lazy prefetch torchao
+--safetensors-prefetch-num-threads | int | 0.20.2<0.22.0
+--safetensors-prefetch-block-size | size | 0.20.2<0.22.0
+--model-loader-extra-config | json_or_str
+--ignore-patterns | str+
+--use-tqdm-on-load | bool
+--pt-load-map-location | json_or_str | 0.8.5<0.9.2
+--attention-backend | str? | 0.11.2<0.14.1
+--mamba-backend | str | 0.19.1<0.20.0
+--mamba-ssu-algorithm | str? | 0.26.0<0.28.0 | auto horizontal simple vertical
+--enable-mamba-cache-stochastic-rounding | bool | 0.19.1<0.20.0
+--mamba-cache-philox-rounds | int | 0.19.1<0.20.0
+--reasoning-parser | str
+--reasoning-parser-plugin | str | 0.10.2<0.11.2
+--distributed-executor-backend | str?
+--pipeline-parallel-size -pp | int
+--master-addr | str | 0.10.2<0.11.2
+--master-port | int | 0.10.2<0.11.2
+--nnodes -n | int | 0.10.2<0.11.2
+--node-rank -r | int | 0.10.2<0.11.2
+--distributed-timeout-seconds | int? | 0.17.1<0.18.0
+--cpu-distributed-timeout-seconds | int? | 0.20.2<0.22.0
+--numa-bind | bool | 0.19.1<0.20.0
+--numa-bind-nodes | int?+ | 0.19.1<0.20.0
+--numa-bind-cpus | str?+ | 0.19.1<0.20.0
+--device-ids | str | 0.22.0<0.24.0
+--tensor-parallel-size -tp | int
+--decode-context-parallel-size -dcp | int | 0.9.2<0.10.2
+--dcp-comm-backend | str? | 0.17.1<0.18.0 | a2a ag_rs
+--dcp-q-replicate | bool | 0.28.0<0.30.0
+--dcp-kv-cache-interleave-size | int | 0.10.2<0.11.2
+--cp-kv-cache-interleave-size | int | 0.11.2<0.14.1
+--prefill-context-parallel-size -pcp | int | 0.11.2<0.14.1
+--data-parallel-size -dp | int
+--data-parallel-rank -dpn | int | 0.8.5<0.9.2
+--data-parallel-start-rank -dpr | int | 0.8.5<0.9.2
+--data-parallel-size-local -dpl | int | 0.8.5<0.9.2
+--data-parallel-address -dpa | str | 0.8.5<0.9.2
+--data-parallel-rpc-port -dpp | int | 0.8.5<0.9.2
+--data-parallel-backend -dpb | str | 0.8.5<0.9.2
+--data-parallel-hybrid-lb -dph | bool | 0.9.2<0.10.2
+--data-parallel-external-lb -dpe | bool | 0.10.2<0.11.2
+--data-parallel-multi-port-external-lb -dpm | switch | 0.20.2<0.22.0
+--enable-hc-sp | bool | 0.31.0<0.32.0
+--enable-expert-parallel -ep | bool
+--enable-batch-sharded-sampling | bool | 0.28.0<0.30.0
+--enable-ep-weight-filter | bool | 0.17.1<0.18.0
+--all2all-backend | str | 0.10.2<0.11.2 | allgather_reducescatter deepep_high_throughput deepep_low_latency
+    deepep_v2 flashinfer_all2allv flashinfer_nvlink_one_sided flashinfer_nvlink_two_sided moonep
+    mori_high_throughput mori_low_latency naive nixl_ep pplx
+--enable-dbo | bool | 0.10.2<0.11.2
+--enable-shm-tensor-arena | bool | 0.31.0<0.32.0
+--ubatch-size | int | 0.11.2<0.14.1
+--enable-elastic-ep | bool | 0.14.1<0.17.1
+--elastic-ep-max-dp-size | int | 0.28.0<0.30.0
+--dbo-decode-token-threshold | int | 0.10.2<0.11.2
+--dp-sync-interval | int | 0.28.0<0.30.0
+--dbo-prefill-token-threshold | int | 0.10.2<0.11.2
+--disable-nccl-for-dp-synchronization | bool | 0.10.2<0.11.2
+--enable-eplb | bool | 0.8.5<0.9.2
+--eplb-config | config | 0.9.2<0.10.2
+--expert-placement-strategy | str | 0.10.2<0.11.2 | linear round_robin
+--max-parallel-loading-workers | int?
+--ray-workers-use-nsight | bool
+--disable-custom-all-reduce | bool
+--worker-cls | str
+--worker-extension-cls | str
+--enable-fault-tolerance | bool | 0.26.0<0.28.0
+--fault-tolerance-config | config | 0.26.0<0.28.0
+--block-size | int
+--gpu-memory-utilization --device-memory-utilization | float
+--kv-cache-memory-bytes | size? | 0.9.2<0.10.2
+--kv-cache-dtype | str
+--num-gpu-blocks-override | int?
+--enable-prefix-caching | bool
+--prefix-caching-hash-algo | str |  | sha256 sha256_cbor xxhash xxhash_cbor
+--prefix-cache-retention-interval | int? | 0.28.0<0.30.0
+--kv-cache-dtype-skip-layers | str+ | 0.18.0<0.19.1
+--kv-sharing-fast-prefill | bool | 0.9.2<0.10.2
+--swa-bounded-replay | bool | 0.30.0<0.31.0
+--mamba-cache-dtype | str | 0.9.2<0.10.2 | auto bfloat16 float16 float32
+--mamba-ssm-cache-dtype | str | 0.9.2<0.10.2 | auto bfloat16 float16 float32
+--mamba-block-size | int? | 0.10.2<0.11.2
+--prefix-match-unit | int? | 0.24.0<0.26.0
+--mamba-cache-mode | str | 0.14.1<0.17.1 | align none
+--enable-mamba-shared-prefix-checkpoint | bool | 0.30.0<0.31.0
+--replayssm-buffer-len | int | 0.26.0<0.28.0
+--use-replayssm | bool | 0.26.0<0.28.0
+--kv-offloading-size | float? | 0.10.2<0.11.2
+--kv-offloading-backend | str | 0.10.2<0.11.2 | lmcache native
+--offload-backend | str | 0.14.1<0.17.1 | auto prefetch uva
+--cpu-offload-gb | float
+--cpu-offload-params | str+ | 0.14.1<0.17.1
+--offload-group-size | int | 0.14.1<0.17.1
+--offload-num-in-group | int | 0.14.1<0.17.1
+--offload-prefetch-step | int | 0.14.1<0.17.1
+--offload-params | str+ | 0.14.1<0.17.1
+--language-model-only | bool | 0.14.1<0.17.1
+--limit-mm-per-prompt | json
+--enable-mm-embeds | bool | 0.10.2<0.11.2
+--media-io-kwargs | json | 0.8.5<0.9.2
+--mm-processor-kwargs | json?
+--mm-processor-cache-gb | float | 0.9.2<0.10.2
+--mm-processor-cache-type | str | 0.10.2<0.11.2 | lru shm
+--mm-hasher-algorithm | str | 0.26.0<0.28.0 | blake3 sha256 sha512
+--mm-shm-cache-max-object-size-mb | int | 0.10.2<0.11.2
+--mm-encoder-only | bool | 0.14.1<0.17.1
+--mm-encoder-tp-mode | str | 0.9.2<0.10.2 | data weights
+--mm-encoder-attn-backend | str? | 0.10.2<0.11.2
+--mm-encoder-attn-dtype | str? | 0.20.2<0.22.0 | fp8
+--mm-encoder-fp8-scale-path | str? | 0.20.2<0.22.0
+--mm-encoder-fp8-scale-save-path | str? | 0.20.2<0.22.0
+--mm-encoder-fp8-scale-save-margin | float | 0.20.2<0.22.0
+--interleave-mm-strings | bool | 0.9.2<0.10.2
+--skip-mm-profiling | bool | 0.9.2<0.10.2
+--video-pruning-rate | float? | 0.10.2<0.11.2
+--video-pruning-method | str | 0.26.0<0.28.0 | evs vidcom2
+--mm-tensor-ipc | str | 0.18.0<0.19.1 | direct_rpc torch_shm
+--mm-processor-device | str | 0.26.0<0.28.0 | auto cpu cuda
+--mm-ipc-gpu-memory-gb | float | 0.24.0<0.26.0
+--mm-device-do-normalize | bool | 0.26.0<0.28.0
+--enable-lora | bool
+--max-loras | int
+--max-lora-rank | int |  | 1 8 16 32 64 128 256 320 512
+--lora-dtype | str |  | auto bfloat16 float16
+--enable-tower-connector-lora | bool | 0.11.2<0.14.1
+--max-cpu-loras | int?
+--fully-sharded-loras | bool
+--lora-target-modules | str?+ | 0.18.0<0.19.1
+--default-mm-loras | json? | 0.9.2<0.10.2
+--specialize-active-lora | bool | 0.14.1<0.17.1
+--enable-mixed-moe-lora-format | bool | 0.20.2<0.22.0
+--enable-moe-shared-loras | bool | 0.24.0<0.26.0
+--max-lora-cls-labels | int? | 0.30.0<0.31.0
+--logging-config | config | 0.30.0<0.31.0
+--log-level | str | 0.30.0<0.31.0 | CRITICAL ERROR WARNING INFO DEBUG NOTSET
+--log-config-file | str | 0.8.5<0.9.2
+--show-hidden-metrics-for-version | str?
+--otlp-traces-endpoint | str?
+--collect-detailed-traces | str?+ |  | all model worker
+--per-request-spec-decode-metrics | str | 0.28.0<0.30.0 | detailed none summary
+--kv-cache-metrics | bool | 0.11.2<0.14.1
+--kv-cache-metrics-sample | float | 0.11.2<0.14.1
+--custom-histogram-buckets | json? | 0.31.0<0.32.0
+--cudagraph-metrics | bool | 0.11.2<0.14.1
+--enable-layerwise-nvtx-tracing | bool | 0.11.2<0.14.1
+--enable-mfu-metrics | bool | 0.11.2<0.14.1
+--enable-logging-iteration-details | bool | 0.11.2<0.14.1
+--jit-monitor-mode | str | 0.24.0<0.26.0 | error warn
+--jit-monitor-verbose | bool | 0.22.0<0.24.0
+--max-num-batched-tokens | size
+--max-num-scheduled-tokens | size? | 0.24.0<0.26.0
+--max-num-seqs | int
+--max-num-active-seqs | int? | 0.30.0<0.31.0
+--max-num-queued-reqs | int? | 0.28.0<0.30.0
+--max-num-queued-tokens | size? | 0.28.0<0.30.0
+--long-prefill-token-threshold | int
+--long-prefill-token-threshold-adaptive | bool | 0.30.0<0.31.0
+--scheduling-policy | str |  | fcfs priority
+--enable-chunked-prefill | bool
+--disable-chunked-mm-input | bool
+--scheduler-cls | str?
+--scheduler-reserve-full-isl | bool | 0.18.0<0.19.1
+--watermark | float | 0.22.0<0.24.0
+--prefill-schedule-interval | int | 0.22.0<0.24.0
+--disable-hybrid-kv-cache-manager | bool | 0.8.5<0.9.2
+--async-scheduling | bool | 0.9.2<0.10.2
+--stream-interval | int | 0.10.2<0.11.2
+--cudagraph-capture-sizes | int+ | 0.10.2<0.11.2
+--max-cudagraph-capture-size | int | 0.10.2<0.11.2
+--ir-op-priority | config | 0.19.1<0.20.0
+--enable-flashinfer-autotune | bool | 0.14.1<0.17.1
+--monokernel | bool | 0.32.0<0.33.0
+--moe-backend | name | 0.14.1<0.17.1 | aiter aiter_mega_moe aiter_triton_mxfp4_bf16 aiter_triton_mxfp4_mxfp4
+    auto b12x batched_triton cutlass deep_gemm deep_gemm_mega_moe emulation flashinfer_b12x
+    flashinfer_cutedsl flashinfer_cutlass flashinfer_moe_ep_cutedsl flashinfer_moe_ep_mega_deep_gemm
+    flashinfer_trtllm flydsl hpc humming marlin rdna3 triton triton_unfused
+--linear-backend | name | 0.20.2<0.22.0 | aiter auto b12x conch cutlass deep_gemm emulation exllama fbgemm
+    flashinfer_b12x flashinfer_cudnn flashinfer_cutedsl flashinfer_cutlass flashinfer_trtllm humming machete
+    marlin torch triton xpu xpu_woq
+--sparse-indexer-topk-backend | name | 0.28.0<0.30.0 | aiter auto cooperative deep_select flashinfer per_row
+    persistent torch
+--speculative-config -sc | json?
+--spec-method | str? | 0.20.2<0.22.0 | bailing_hybrid_mtp bailing_hybrid_v3_mtp custom_class deepseek_mtp
+    dflash dots3_note_mtp draft_model dspark eagle eagle3 ernie_mtp exaone4_5_mtp exaone_moe_mtp
+    extract_hidden_states gemma4_mtp glm4_moe_lite_mtp glm4_moe_mtp glm5_next_mtp glm_ocr_mtp hy_v3_mtp
+    hy_v4_mtp inkling_mtp kimi_k3_mtp longcat_flash_mtp mimo_mtp mimo_v2_mtp minimax_m3_mtp mtp
+    nemotron_h_mtp ngram ngram_gpu pangu_ultra_moe_mtp qwen3_5_mtp qwen3_next_mtp qwen4_exp_mtp step3p5_mtp
+    step5_mtp suffix
+--spec-model | str? | 0.20.2<0.22.0
+--spec-tokens | int | 0.20.2<0.22.0
+--watermark-config | json? | 0.28.0<0.30.0
+--diffusion-config -dc | json? | 0.22.0<0.24.0
+--kv-transfer-config | config?
+--kv-events-config | config? | 0.8.5<0.9.2
+--ec-transfer-config | config? | 0.10.2<0.11.2
+--ec-manager-config | config | 0.26.0<0.28.0
+--compilation-config -cc | config
+--attention-config -ac | config | 0.11.2<0.14.1
+--engram-config | config? | 0.28.0<0.30.0
+--reasoning-config | config? | 0.18.0<0.19.1
+--kernel-config | config | 0.14.1<0.17.1
+--additional-config | json_or_str
+--structured-outputs-config | config | 0.10.2<0.11.2
+--aux-output-config | config | 0.30.0<0.31.0
+--profiler-config | config | 0.11.2<0.14.1
+--watchdog-config | config | 0.32.0<0.33.0
+--optimization-level | str | 0.11.2<0.14.1
+--performance-mode | str | 0.14.1<0.17.1 | balanced interactivity throughput
+--weight-transfer-config | config? | 0.14.1<0.17.1
+--disable-log-stats | switch
+--aggregate-engine-logging | switch | 0.10.2<0.11.2
+--fail-on-environ-validation | bool | 0.14.1<0.17.1
+--shutdown-timeout | int | 0.17.1<0.18.0
+--gdn-prefill-backend | str | 0.17.1<0.18.0 | flashinfer triton cutedsl aiter_flydsl sycl
+--kda-prefill-backend | str | 0.26.0<0.28.0 | auto triton flashkda flashinfer fused
+--kda-decode-backend | str | 0.28.0<0.30.0 | auto native flashinfer triton
+--enable-log-requests | bool | 0.9.2<0.10.2
+"""
+
+REMOVED = """\
+--calculate-kv-scales | bool | 0.8.5 | 0.26.0 | 0.28.0 |
+--cuda-graph-sizes | int+ | 0.9.2 | 0.11.2 | 0.14.1 | --cudagraph-capture-sizes
+--device | str | 0.8.5 | 0.9.2 | 0.10.2 |
+--disable-async-output-proc | bool | 0.8.5 | 0.10.2 | 0.11.2 |
+--disable-frontend-multiprocessing | bool | 0.8.5 | 0.18.0 | 0.19.1 |
+--disable-mm-preprocessor-cache | bool | 0.8.5 | 0.11.2 | 0.14.1 | --mm-processor-cache-gb 0
+--enable-bf16x3-router-gemm | bool | 0.26.0 | 0.28.0 | 0.30.0 |
+--enable-lora-bias | bool | 0.8.5 | 0.10.2 | 0.11.2 |
+--enable-mamba-fine-grained-prefix-cache | bool | 0.30.0 | 0.30.0 | 0.31.0 |
+--enable-multimodal-encoder-data-parallel | bool | 0.9.2 | 0.11.2 | 0.14.1 | --mm-encoder-tp-mode data
+--enable-prompt-adapter | bool | 0.8.5 | 0.9.2 | 0.10.2 |
+--enable-reasoning | bool | 0.8.5 | 0.9.2 | 0.10.2 | --reasoning-parser
+--eplb-log-balancedness | bool | 0.9.2 | 0.11.2 | 0.14.1 | --eplb-config.log_balancedness
+--eplb-step-interval | int | 0.9.2 | 0.11.2 | 0.14.1 | --eplb-config.step_interval
+--eplb-window-size | int | 0.9.2 | 0.11.2 | 0.14.1 | --eplb-config.window_size
+--expand-tools-even-if-tool-choice-none | bool | 0.9.2 | 0.9.2 | 0.10.2 |
+--guided-decoding-backend | str | 0.8.5 | 0.10.2 | 0.11.2 | --structured-outputs-config.backend
+--guided-decoding-disable-additional-properties | bool | 0.9.2 | 0.10.2 | 0.11.2 |
+--guided-decoding-disable-any-whitespace | bool | 0.9.2 | 0.10.2 | 0.11.2 |
+--guided-decoding-disable-fallback | bool | 0.9.2 | 0.10.2 | 0.11.2 |
+--logits-processor-pattern | str | 0.8.5 | 0.14.1 | 0.17.1 |
+--long-lora-scaling-factors | str | 0.8.5 | 0.9.2 | 0.10.2 |
+--lora-extra-vocab-size | int | 0.8.5 | 0.11.2 | 0.14.1 |
+--max-long-partial-prefills | int | 0.8.5 | 0.26.0 | 0.28.0 |
+--max-num-partial-prefills | int | 0.8.5 | 0.26.0 | 0.28.0 |
+--max-prompt-adapter-token | int | 0.8.5 | 0.9.2 | 0.10.2 |
+--max-prompt-adapters | int | 0.8.5 | 0.9.2 | 0.10.2 |
+--max-seq-len-to-capture | int | 0.8.5 | 0.10.2 | 0.11.2 | --cudagraph-capture-sizes
+--multi-step-stream-outputs | bool | 0.8.5 | 0.9.2 | 0.10.2 |
+--num-lookahead-slots | int | 0.8.5 | 0.11.2 | 0.14.1 | --speculative-config
+--num-redundant-experts | int | 0.9.2 | 0.11.2 | 0.14.1 | --eplb-config.num_redundant_experts
+--num-scheduler-steps | int | 0.8.5 | 0.9.2 | 0.10.2 |
+--override-attention-dtype | str | 0.9.2 | 0.26.0 | 0.28.0 |
+--override-neuron-config | json | 0.8.5 | 0.9.2 | 0.10.2 |
+--override-pooler-config | json | 0.8.5 | 0.11.2 | 0.14.1 | --pooler-config
+--preemption-mode | str | 0.8.5 | 0.10.2 | 0.11.2 |
+--prompt-adapters | str+ | 0.8.5 | 0.9.2 | 0.10.2 |
+--qlora-adapter-name-or-path | str | 0.8.5 | 0.9.2 | 0.10.2 |
+--rope-scaling | json | 0.8.5 | 0.10.2 | 0.11.2 | --hf-overrides
+--rope-theta | float | 0.8.5 | 0.10.2 | 0.11.2 | --hf-overrides
+--scheduler-delay-factor | float | 0.8.5 | 0.10.2 | 0.11.2 |
+--swap-space | float | 0.8.5 | 0.17.1 | 0.18.0 |
+--task | str | 0.8.5 | 0.11.2 | 0.14.1 | --runner and --convert
+--tokenizer-pool-extra-config | json | 0.8.5 | 0.9.2 | 0.10.2 |
+--tokenizer-pool-size | int | 0.8.5 | 0.9.2 | 0.10.2 |
+--tokenizer-pool-type | str | 0.8.5 | 0.9.2 | 0.10.2 |
+--use-gpu-for-pooling-score | bool | 0.17.1 | 0.17.1 | 0.18.0 |
+--use-v2-block-manager | bool | 0.8.5 | 0.9.2 | 0.10.2 |
+"""

@@ -1,0 +1,126 @@
+"""KV-cache geometry as vLLM plans it: pages, groups, blocks, and what a request of a given length takes.
+
+vLLM 0.33 `v1/kv_cache_interface.py` (pages, blocks per request) and `v1/core/kv_cache_planning.py` (groups, pool, checks);
+older accounting by `engine.versions`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuplan.domain.model import CacheKind, ModelProfile
+from gpuplan.engine.kv_groups import Group, block_bytes, grouped
+from gpuplan.engine.kv_pages import CacheSettings, page_lists
+from gpuplan.engine.versions import TokensLine, null_block_reserved, tokens_line
+from gpuplan.engine.weights import stage_layers
+
+__all__ = ["UNBOUNDED", "CacheSettings", "Pool", "StageGeometry", "geometry", "largest_context", "pool", "usable_bytes"]
+
+UNBOUNDED = 2**24
+"""Longest context considered where a config states none (tokens)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageGeometry:
+    """The shared block pool on the ranks of one pipeline stage."""
+
+    block_bytes: int
+    """Bytes one block takes; 0 when the stage caches nothing."""
+    block_size: int
+    """Tokens of the smallest group's block."""
+    groups: tuple[Group, ...]
+    dcp: int = 1
+
+    def blocks_for(self, context: int) -> int:
+        """Blocks one request of `context` tokens needs, summed over the groups."""
+        return sum(group.blocks_for(context, self.dcp) for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Blocks of the replica and what the engine says of them."""
+
+    blocks: int
+    tokens: int
+    """The "GPU KV cache size" line."""
+    concurrency: float
+    """Requests of the context that fit at once."""
+
+
+def geometry(
+    profile: ModelProfile, settings: CacheSettings, *, stages: int, layer_partition: tuple[int, ...] | None = None
+) -> tuple[StageGeometry, ...]:
+    """The pool of each pipeline stage: layers are grouped over the whole model, then each stage keeps its own."""
+    pages = page_lists(profile, settings)
+    groups = grouped(pages, settings.version, hybrid=not settings.engine.disable_hybrid_kv_cache_manager)
+    bounds = stage_layers(profile.layer_count, stages, layer_partition)
+    size = min((group.block_size for group in groups if group.kind is not CacheKind.STATE), default=settings.base_block)
+    result = []
+    for stage, (first, last) in enumerate(bounds):
+        held = range(first, last if stage < stages - 1 else len(pages))
+        local = tuple(group.on_layers(held) for group in groups)
+        result.append(
+            StageGeometry(
+                block_bytes=block_bytes(local), block_size=size, groups=local, dcp=settings.decode_context
+            )
+        )
+    return tuple(result)
+
+
+def usable_bytes(stage: StageGeometry, available: int, settings: CacheSettings) -> int:
+    """Bytes the start-up checks count: from 0.30 one null block is left out."""
+    return available - (stage.block_bytes if null_block_reserved(settings.version) else 0)
+
+
+def _blocks(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings) -> int | None:
+    """Blocks of the poorest rank; None when nothing is cached anywhere."""
+    override = settings.engine.num_gpu_blocks_override
+    counts = [max(0, available) // stage.block_bytes for stage, available in pairs if stage.block_bytes]
+    if not counts:
+        return None
+    return override if override is not None else min(counts)
+
+
+def pool(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings, context: int) -> Pool:
+    """The block pool of a replica, given (geometry, bytes available) of every rank, for requests of `context` tokens."""
+    blocks = _blocks(pairs, settings)
+    if blocks is None:
+        return Pool(blocks=0, tokens=0, concurrency=float(settings.max_num_seqs))
+    stage = max((stage for stage, _ in pairs), key=lambda item: item.block_bytes)
+    needed = stage.blocks_for(context)
+    concurrency = blocks / needed if needed else float(settings.max_num_seqs)
+    match tokens_line(settings.version):
+        case TokensLine.CONCURRENCY:
+            tokens = int(concurrency * context)
+        case TokensLine.GROUPS:
+            tokens = blocks // max(1, len(stage.groups)) * stage.block_size * settings.decode_context
+        case _:
+            tokens = blocks * stage.block_size
+    return Pool(blocks=blocks, tokens=tokens, concurrency=concurrency)
+
+
+def largest_context(
+    pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings, limit: int, concurrency: int = 1
+) -> int:
+    """Longest context up to `limit` of which `concurrency` requests fit on every rank; 0 when not even one token does."""
+    distinct: dict[StageGeometry, int] = {}
+    for stage, available in pairs:
+        if stage.block_bytes:
+            distinct[stage] = min(available, distinct.get(stage, available))
+    override = settings.engine.num_gpu_blocks_override
+
+    def fits(context: int) -> bool:
+        for stage, available in distinct.items():
+            room = usable_bytes(stage, available, settings) if override is None else override * stage.block_bytes
+            if stage.blocks_for(context) * concurrency * stage.block_bytes > room:
+                return False
+        return True
+
+    if not distinct:
+        return limit
+    if not fits(1):
+        return 0
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,245 @@
+"""The page every layer keeps in one block, on one rank.
+
+Block sizes: vLLM 0.33 `platforms/interface.py` (hybrid alignment), attention backends' supported kernel block sizes.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from gpuplan.domain.model import Cache, CacheKind, Layer, ModelProfile, StateShape
+from gpuplan.domain.workload import NO_ARGUMENTS, EngineArguments
+from gpuplan.engine.versions import EngineVersion, default_async_scheduling, in_flight_batches
+from gpuplan.units import ceil_div, round_up
+
+DEFAULT_BLOCK = 16
+LATENT_HYBRID_ALIGNMENT = 128
+INDEXER_BLOCK = 64
+ELEMENT_BYTES = {
+    "fp8": 1.0,
+    "fp8_e4m3": 1.0,
+    "fp8_e5m2": 1.0,
+    "fp8_inc": 1.0,
+    "int8": 1.0,
+    "nvfp4": 0.5625,
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "float32": 4.0,
+}
+PER_TOKEN_HEAD_SCALE = 4.0
+ONE_BYTE = ("fp8", "int8")
+LATENT_TOKEN_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """Everything the geometry depends on besides the model."""
+
+    version: EngineVersion
+    engine: EngineArguments = NO_ARGUMENTS
+    tensor: int = 1
+    pipeline: int = 1
+    decode_context: int = 1
+    compute_capability: str | None = None
+    backend: str = "cuda"
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    draft_layers: int = 0
+
+    @property
+    def base_block(self) -> int:
+        return self.engine.block_size or DEFAULT_BLOCK
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens scheduled but not settled, which windows must keep beside their own length."""
+        scheduling = self.engine.async_scheduling
+        batches = in_flight_batches(
+            self.version,
+            async_scheduling=default_async_scheduling(self.version) if scheduling is None else scheduling,
+            pipeline=self.pipeline,
+        )
+        return batches * self.max_num_batched_tokens
+
+    @property
+    def state_blocks(self) -> int:
+        """State pages one request holds: two in `align` mode (prefix caching), else one, plus speculative ones."""
+        mode = self.engine.mamba_cache_mode
+        if mode is None:
+            mode = "align" if self._caches_prefixes else "none"
+        speculative = self.speculative_tokens
+        return (2 if mode == "align" else 1) + speculative
+
+    @property
+    def speculative_tokens(self) -> int:
+        tokens = (self.engine.speculative_config or {}).get("num_speculative_tokens")
+        return tokens if isinstance(tokens, int) and tokens > 0 else 0
+
+    @property
+    def _caches_prefixes(self) -> bool:
+        asked = self.engine.enable_prefix_caching
+        return asked if asked is not None else self.version >= HYBRID_PREFIX_CACHING
+
+
+HYBRID_PREFIX_CACHING = EngineVersion(0, 20)
+"""Hybrid models cache prefixes by default from about here (`ModelConfig.is_prefix_caching_supported`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One layer's share of a block."""
+
+    kind: CacheKind
+    block: int
+    """Tokens; for a state, those of the attention block it is aligned to."""
+    page_bytes: int
+    window: int | None = None
+    state_blocks: int = 1
+    in_flight: int = 0
+    separate: str | None = None
+
+
+def element_bytes(profile: ModelProfile, asked: str) -> float:
+    """Bytes of one cached number: `auto` follows the checkpoint's wish, else the model's dtype."""
+    name = resolved_dtype(profile, asked)
+    if name == "auto":
+        return float(profile.itemsize)
+    if name in ELEMENT_BYTES:
+        return ELEMENT_BYTES[name]
+    return 1.0 if name.startswith(ONE_BYTE) else float(profile.itemsize)
+
+
+def resolved_dtype(profile: ModelProfile, asked: str) -> str:
+    """The KV dtype after reading the checkpoint: `auto` may become fp8."""
+    return profile.kv_cache_dtype or "auto" if asked == "auto" else asked
+
+
+def page_lists(profile: ModelProfile, settings: CacheSettings) -> list[tuple[Page, ...]]:
+    """Pages of every decoder layer in order, draft layers last."""
+    asked = settings.engine.kv_cache_dtype
+    block = block_size(profile, settings)
+    known: dict[Layer, tuple[Page, ...]] = {}
+    order = [profile.layer_kinds[kind] for kind in profile.layer_order]
+    order += [profile.draft_kinds[kind] for kind in profile.draft_order[: settings.draft_layers]]
+    padded = _padded_state_page(profile, settings, block)
+    for layer in order:
+        if layer not in known:
+            known[layer] = tuple(_page(cache, profile, settings, block, padded, asked) for cache in layer.caches)
+    return [known[layer] for layer in order]
+
+
+def _page(
+    cache: Cache, profile: ModelProfile, settings: CacheSettings, block: int, padded: int | None, asked: str
+) -> Page:
+    if cache.kind is CacheKind.STATE:
+        natural = state_bytes(cache, settings)
+        return Page(
+            kind=cache.kind,
+            block=block,
+            page_bytes=max(natural, padded or 0),
+            state_blocks=settings.state_blocks,
+            separate=cache.group,
+        )
+    own = cache.block or block
+    return Page(
+        kind=cache.kind,
+        block=own,
+        page_bytes=round_up(attention_page_bytes(cache, profile, settings, own, asked), cache.alignment),
+        window=cache.window,
+        in_flight=settings.in_flight_tokens if cache.window is not None else 0,
+        separate=cache.group,
+    )
+
+
+def attention_page_bytes(cache: Cache, profile: ModelProfile, settings: CacheSettings, block: int, asked: str) -> int:
+    """Bytes of one page of an attention cache before padding."""
+    return int(_local_heads(cache, settings.tensor) * (block / cache.tokens_per_state) * content_bytes(cache, profile, settings, asked))
+
+
+def content_bytes(cache: Cache, profile: ModelProfile, settings: CacheSettings, asked: str) -> float:
+    """Bytes of one entry of one head: key and value, or the latent vector."""
+    if cache.fixed_bytes_per_token is not None:
+        return float(cache.fixed_bytes_per_token)
+    name = resolved_dtype(profile, asked)
+    element = element_bytes(profile, asked)
+    if cache.kind in (CacheKind.LATENT, CacheKind.SLIDING_LATENT, CacheKind.INDEXER):
+        if cache.kind is CacheKind.LATENT and element == 1.0 and _sparse_latent(profile, settings):
+            name = "fp8_ds_mla"
+        return float(LATENT_TOKEN_BYTES.get(name, cache.head_size * element))
+    values = cache.head_size if cache.head_size_v is None else cache.head_size_v
+    scales = 2 * PER_TOKEN_HEAD_SCALE if name.endswith("_per_token_head") else 0.0
+    return (cache.head_size + values) * element + scales
+
+
+def _sparse_latent(profile: ModelProfile, settings: CacheSettings) -> bool:
+    """Sparse MLA before Blackwell keeps fp8 latents with their scales and a bf16 rope part (656 bytes a token)."""
+    indexed = any(cache.kind is CacheKind.INDEXER for layer in profile.layer_kinds for cache in layer.caches)
+    return indexed and not (settings.compute_capability or "9.0").startswith("10.")
+
+
+def _local_heads(cache: Cache, tensor: int) -> int:
+    if cache.kind in (CacheKind.LATENT, CacheKind.SLIDING_LATENT, CacheKind.INDEXER):
+        return 1
+    return max(1, cache.heads // tensor)
+
+
+def state_bytes(cache: Cache, settings: CacheSettings) -> int:
+    """Natural bytes of one recurrent state on a rank."""
+    return sum(_state_tensor_bytes(state, settings) for state in cache.states)
+
+
+def _state_tensor_bytes(state: StateShape, settings: CacheSettings) -> int:
+    shape = list(state.shape)
+    if state.sharded_axis is not None:
+        shape[state.sharded_axis] = shape[state.sharded_axis] // settings.tensor
+    return int(prod(shape) * _state_itemsize(state, settings.engine))
+
+
+def _state_itemsize(state: StateShape, engine: EngineArguments) -> float:
+    asked = engine.mamba_ssm_cache_dtype if state.dtype_setting == "ssm" else engine.mamba_cache_dtype
+    if asked == "auto" and state.dtype_setting == "ssm" and engine.mamba_cache_dtype != "auto":
+        asked = engine.mamba_cache_dtype
+    return ELEMENT_BYTES.get(asked, state.itemsize)
+
+
+def block_size(profile: ModelProfile, settings: CacheSettings) -> int:
+    """Tokens of an attention block: the asked or default size, raised to what kernels and recurrent states need."""
+    caches = [cache for layer in profile.layer_kinds for cache in layer.caches]
+    block = max([settings.base_block, *(_kernel_block(cache, profile, settings) for cache in caches)])
+    states = [cache for cache in caches if cache.kind is CacheKind.STATE]
+    per_token = _attention_bytes_per_token(profile, settings)
+    if not states or not per_token:
+        return block
+    latent = any(cache.kind is CacheKind.LATENT for cache in caches)
+    align = max(block, LATENT_HYBRID_ALIGNMENT) if latent else block
+    largest = max(state_bytes(cache, settings) for cache in states)
+    return max(block, align * ceil_div(largest, align * per_token))
+
+
+def _kernel_block(cache: Cache, profile: ModelProfile, settings: CacheSettings) -> int:
+    """Smallest block the attention kernel of a cache takes (FlashMLA 64, FlashInfer MLA 32)."""
+    if cache.kind is CacheKind.INDEXER:
+        return cache.least_block or INDEXER_BLOCK
+    if cache.kind is not CacheKind.LATENT or cache.least_block:
+        return cache.least_block
+    one_byte = element_bytes(profile, settings.engine.kv_cache_dtype) == 1.0
+    major = (settings.compute_capability or "").partition(".")[0]
+    if major == "10":
+        return 32
+    return 64 if one_byte and major == "9" else 0
+
+
+def _attention_bytes_per_token(profile: ModelProfile, settings: CacheSettings) -> int:
+    """Bytes per token of one full-attention layer on a rank, the unit state pages are aligned to; 0 without attention."""
+    kinds = (CacheKind.FULL, CacheKind.LATENT)
+    sizes = [
+        attention_page_bytes(cache, profile, settings, 1, settings.engine.kv_cache_dtype)
+        for layer in profile.layer_kinds
+        for cache in layer.caches
+        if cache.kind in kinds
+    ]
+    return max(sizes, default=0)
+
+
+def _padded_state_page(profile: ModelProfile, settings: CacheSettings, block: int) -> int | None:
+    per_token = _attention_bytes_per_token(profile, settings)
+    return block * per_token if per_token else None

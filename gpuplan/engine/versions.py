@@ -1,0 +1,313 @@
+"""Which rule of the engine holds from which release.
+
+Each boundary is the first published wheel in which the rule was found, among 0.8.5, 0.9.2, 0.10.2, 0.11.2,
+0.14.1, 0.17.1, 0.18.0, 0.19.1, 0.20.0, 0.20.1, 0.20.2, 0.22.0, 0.24.0, 0.26.0, 0.28.0, 0.30.0 to 0.33.0;
+where releases between two of these were not read, the docstring says so.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import total_ordering
+from typing import Literal
+
+from gpuplan.errors import UsageError
+from gpuplan.units import GIB
+
+_VERSION = re.compile(r"\s*v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?(.*)", re.DOTALL)
+_PRERELEASE = re.compile(r"\.?-?(a|b|rc|dev|alpha|beta)\.?\d*", re.IGNORECASE)
+_LOCAL = re.compile(r"([.+-][A-Za-z0-9][A-Za-z0-9.+_-]*)?")
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class EngineVersion:
+    """A vLLM release X.Y.Z, with a fourth part for post-fixes such as 0.9.0.1.
+
+    Pre-releases count as their release.
+    """
+
+    major: int
+    minor: int
+    patch: int = 0
+    fix: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "EngineVersion":
+        """Read `0.33.0`, `v0.33.0`, `0.9.0.1`, `0.20` or `0.11.1rc3.dev29+g0a1b2c3`.
+
+        Raises UsageError for anything else.
+        """
+        match = _VERSION.fullmatch(text)
+        suffix = match.group(5).strip() if match else ""
+        if match is None or not _is_suffix(suffix):
+            raise UsageError(
+                f"{text[:40]!r} is not a vLLM version", hint=f"write for example --vllm-version {DEFAULT}"
+            )
+        major, minor, patch, fix = (int(part or 0) for part in match.groups()[:4])
+        return cls(major, minor, patch, fix)
+
+    @property
+    def release(self) -> tuple[int, int, int, int]:
+        return (self.major, self.minor, self.patch, self.fix)
+
+    @property
+    def supported(self) -> bool:
+        """Whether rules are known for it: 0.8 and newer. Versions above the newest one read use its rules."""
+        return self >= OLDEST
+
+    def __lt__(self, other: "EngineVersion") -> bool:
+        return self.release < other.release
+
+    def __str__(self) -> str:
+        text = f"{self.major}.{self.minor}.{self.patch}"
+        return f"{text}.{self.fix}" if self.fix else text
+
+
+def _is_suffix(suffix: str) -> bool:
+    prerelease = _PRERELEASE.match(suffix)
+    rest = suffix[prerelease.end() :] if prerelease else suffix
+    return _LOCAL.fullmatch(rest) is not None
+
+
+DEFAULT = EngineVersion(0, 33, 0)
+OLDEST = EngineVersion(0, 8, 0)
+NEWEST_READ = EngineVersion(0, 33, 0)
+
+
+def version_of(text: str | None) -> EngineVersion:
+    """The version asked for, or the default.
+
+    Raises UsageError when it is malformed or older than the rules reach.
+    """
+    if text is None:
+        return DEFAULT
+    version = EngineVersion.parse(text)
+    if not version.supported:
+        raise UsageError(f"vLLM {version} is older than {OLDEST}, the oldest release whose rules are known")
+    return version
+
+
+class GraphAccounting(StrEnum):
+    """What memory profiling does with the CUDA graphs it will capture later."""
+
+    ABSENT = "absent"
+    """Not estimated: graphs come on top of the requested memory."""
+    LOGGED = "logged"
+    """Estimated and printed only."""
+    SUBTRACTED = "subtracted"
+    """The estimate is taken from the KV cache."""
+
+
+class NonKvAccounting(StrEnum):
+    """How the memory that is not KV cache is measured."""
+
+    PEAK = "peak"
+    """total × utilization − (torch peak + non-torch allocations)."""
+    COMPONENTS = "components"
+    """weights + torch peak increase + non-torch increase."""
+    CONSUMED = "consumed"
+    """Free memory lost while profiling, from the driver, plus the transient torch peak."""
+
+
+class TokensLine(StrEnum):
+    """What "GPU KV cache size: N tokens" counts."""
+
+    BLOCKS = "blocks"
+    """blocks × block size."""
+    GROUPS = "groups"
+    """blocks // KV groups × smallest block size (× context-parallel ranks)."""
+    CONCURRENCY = "concurrency"
+    """int(maximum concurrency × max_model_len)."""
+
+
+def default_gpu_memory_utilization(version: EngineVersion) -> float:
+    """0.9 up to 0.19, 0.92 from 0.20.0 (`CacheConfig.gpu_memory_utilization`)."""
+    return 0.92 if version >= EngineVersion(0, 20) else 0.9
+
+
+def graph_accounting(version: EngineVersion) -> GraphAccounting:
+    """Absent up to 0.17, logged in 0.18 and 0.19, subtracted from 0.20.0.
+
+    `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS` and its default (`vllm/envs.py`, `v1/worker/gpu_worker.py`).
+    """
+    if version >= EngineVersion(0, 20):
+        return GraphAccounting.SUBTRACTED
+    return GraphAccounting.LOGGED if version >= EngineVersion(0, 18) else GraphAccounting.ABSENT
+
+
+def non_kv_accounting(version: EngineVersion) -> NonKvAccounting:
+    """Peak in 0.8, components from 0.9, consumed from 0.28 (0.27 was not read):
+    `determine_available_memory`.
+    """
+    if version >= EngineVersion(0, 28):
+        return NonKvAccounting.CONSUMED
+    return NonKvAccounting.COMPONENTS if version >= EngineVersion(0, 9) else NonKvAccounting.PEAK
+
+
+def tokens_line(version: EngineVersion) -> TokensLine:
+    """Blocks in 0.8, groups from 0.9, concurrency from 0.20.1 (`v1/core/kv_cache_utils.py`)."""
+    if version >= EngineVersion(0, 20, 1):
+        return TokensLine.CONCURRENCY
+    return TokensLine.GROUPS if version >= EngineVersion(0, 9) else TokensLine.BLOCKS
+
+
+def null_block_reserved(version: EngineVersion) -> bool:
+    """Whether start-up checks leave one block out of the budget: from 0.30 (in 0.28 not yet, 0.29 was not
+    read).
+    """
+    return version >= EngineVersion(0, 30)
+
+
+def group_padding_factor(version: EngineVersion) -> float:
+    """Largest ratio of layer counts at which unlike KV groups are padded to the bigger one.
+
+    1.25 up to 0.17, 1.5 from 0.18.0 (`_get_kv_cache_groups_uniform_page_size`). Releases before 0.14 pad
+    only equal counts.
+    """
+    if version >= EngineVersion(0, 18):
+        return 1.5
+    return 1.25 if version >= EngineVersion(0, 14) else 1.0
+
+
+def in_flight_batches(
+    version: EngineVersion, *, async_scheduling: bool, pipeline: int, runner_v2: bool | None = None
+) -> int:
+    """Batches of `max_num_batched_tokens` whose blocks a sliding-window or chunked layer keeps for a request.
+
+    1 up to 0.24; from 0.26 (0.25 was not read) the pipeline depth, one more with asynchronous scheduling,
+    which the first model runner has only without pipeline stages (`VllmConfig.max_concurrent_batches`).
+    `runner_v2` None: the default of the version.
+    """
+    if version < EngineVersion(0, 26):
+        return 1
+    if not async_scheduling:
+        return pipeline
+    if runner_v2 if runner_v2 is not None else default_runner_v2(version):
+        return pipeline + 1
+    return 2 if pipeline <= 1 else pipeline
+
+
+def default_runner_v2(version: EngineVersion) -> bool:
+    """Whether Model Runner V2 is the default: from 0.30; in 0.26 and 0.28 for some architectures only (0.29
+    was not read).
+
+    The engine falls back to the first runner for features the second lacks
+    (`VllmConfig.use_v2_model_runner`).
+    """
+    return version >= EngineVersion(0, 30)
+
+
+def default_async_scheduling(version: EngineVersion, *, pipeline: int = 1) -> bool:
+    """Off up to 0.11, on from 0.14 (0.12 and 0.13 were not read), with pipeline stages from 0.17 (0.15 and
+    0.16 likewise).
+
+    The engine switches it off for executors and speculative methods that lack it
+    (`VllmConfig.__post_init__`).
+    """
+    return version >= (EngineVersion(0, 14) if pipeline <= 1 else EngineVersion(0, 17))
+
+
+def default_chunked_prefill(
+    version: EngineVersion, *, pooling: bool = False, encoder_decoder: bool = False
+) -> bool:
+    """Generative models are prefilled in chunks by default in every release since 0.8, encoder-decoder
+    models never.
+
+    Pooling models with causal attention are from 0.11 (`ModelConfig.is_chunked_prefill_supported`); whether
+    a pooling model attends causally and pools its last token is the caller's knowledge.
+    """
+    if encoder_decoder:
+        return False
+    return not pooling or version >= EngineVersion(0, 11)
+
+
+def ray_in_image(version: EngineVersion) -> bool:
+    """Whether the official image carries Ray: a dependency up to 0.17, gone from 0.18.0 (package metadata)
+    (S1.7).
+    """
+    return version < EngineVersion(0, 18)
+
+
+def batch_defaults(
+    version: EngineVersion,
+    device_total_bytes: int | None,
+    device_name: str = "",
+    compute_capability: str | None = None,
+    usage: Literal["serve", "llm"] = "serve",
+) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) before the model limits them (`EngineArgs.get_batch_defaults`).
+
+    Big cards have 70 GiB or more; A100 left that tier in 0.9, GB10 (compute capability 12.1) in 0.33, and
+    cards with 160 GiB got a tier of their own in 0.28 (0.27 was not read). Unknown memory is the small tier,
+    as where no GPU is seen.
+    """
+    total = device_total_bytes or 0
+    small = (2048, 256) if usage == "serve" else (8192, 256)
+    if version >= EngineVersion(0, 28) and total >= 160 * GIB:
+        return (16384, 1024)
+    if total < 70 * GIB:
+        return small
+    if version >= EngineVersion(0, 9) and "a100" in device_name.lower():
+        return small
+    if version >= EngineVersion(0, 33) and compute_capability == "12.1":
+        return small
+    return (8192, 1024) if usage == "serve" else (16384, 1024)
+
+
+BATCHED_DATA_PARALLEL_TOKENS = 256
+"""max_num_batched_tokens of MoE data parallelism with a batched all-to-all backend (`SchedulerConfig`, from
+0.20).
+"""
+
+_QUANTIZATION_REMOVED = {
+    "gguf": EngineVersion(0, 24),
+    "bitsandbytes": EngineVersion(0, 28),
+    "aqlm": EngineVersion(0, 10, 2),
+    "cpu_awq": EngineVersion(0, 24),
+    "deepspeedfp": EngineVersion(0, 17, 1),
+    "neuron_quant": EngineVersion(0, 10, 2),
+    "nvfp4": EngineVersion(0, 9, 2),
+    "marlin": EngineVersion(0, 10, 2),
+    "qqq": EngineVersion(0, 10, 2),
+    "petit_nvfp4": EngineVersion(0, 20),
+    "ptpc_fp8": EngineVersion(0, 19, 1),
+    "tpu_int8": EngineVersion(0, 14, 1),
+    "auto-round": EngineVersion(0, 17, 1),
+    "bitblas": EngineVersion(0, 17, 1),
+    "gptq_bitblas": EngineVersion(0, 17, 1),
+    "gptq_marlin_24": EngineVersion(0, 17, 1),
+    "hqq": EngineVersion(0, 17, 1),
+    "ipex": EngineVersion(0, 17, 1),
+    "rtn": EngineVersion(0, 17, 1),
+}
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+QUANTIZATION_METHODS = _words(
+    """
+    awq auto_awq awq_marlin fp8 fbgemm_fp8 fp_quant modelopt modelopt_fp4 modelopt_mxfp8
+    modelopt_mixed auto_gptq gptq gptq_marlin humming compressed-tensors experts_int8 quark moe_wna16
+    torchao inc mxfp4 gpt_oss_mxfp4 deepseek_v4_fp8 online fp8_per_tensor fp8_per_block
+    fp8_per_channel int8_per_channel_weight_only nvfp4_per_token mxfp8
+    """
+)
+"""`--quantization` of 0.33 (`model_executor/layers/quantization/__init__.py`)."""
+
+
+def quantization_removed(version: EngineVersion, method: str) -> EngineVersion | None:
+    """The release without the quantization method in its tree, if `version` is that one or newer.
+
+    gguf was last seen in 0.22 and became a plugin by 0.24; bitsandbytes was last seen in 0.26 and is gone in
+    0.28.
+    """
+    removed = _QUANTIZATION_REMOVED.get(method)
+    return removed if removed is not None and version >= removed else None
+
+
+def removed_quantizations() -> frozenset[str]:
+    """Methods some supported release had and 0.33 has not."""
+    return frozenset(_QUANTIZATION_REMOVED)

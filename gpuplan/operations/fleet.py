@@ -1,0 +1,239 @@
+"""Which fleet a command plans on: a snapshot, or the hardware an inventory declares, narrowed as asked."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuplan.domain.fleet import Basis, Fleet, Gpu, Host, HostFailure, HostStatus
+from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory
+from gpuplan.errors import NoHostError, UsageError
+from gpuplan.sources import device_facts, inventory_yaml, snapshot_json
+from gpuplan.sources.device_facts import DeviceFacts
+from gpuplan.sources.documents import did_you_mean, shown
+
+DECLARED_NOTE = "the hardware is declared in the inventory, not probed: all of its memory is taken to be free"
+_MAX_NAMED = 5
+
+Label = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """The options every planning command shares, as they were given."""
+
+    environ: Mapping[str, str]
+    cwd: Path
+    inventory: Path | None = None
+    snapshot: Path | None = None
+    no_probe: bool = False
+    hosts: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    """`K=V` each."""
+
+
+def read_fleet(options: FleetOptions) -> Fleet:
+    """The fleet to plan on; it has at least one usable GPU.
+
+    Raises InventoryError for a wrong file, UsageError for a host or label that is not there, NoHostError when no
+    usable GPU is left.
+    """
+    labels = tuple(parse_label(text) for text in options.labels)
+    fleet = narrow(_whole_fleet(options), hosts=options.hosts, labels=labels)
+    require_usable(fleet)
+    return fleet
+
+
+def load_inventory(options: FleetOptions) -> Inventory | None:
+    """The inventory the options name or the search finds; None when there is none."""
+    path = inventory_yaml.find_inventory(options.inventory, options.environ, options.cwd)
+    return inventory_yaml.load(path) if path is not None else None
+
+
+def declared(inventory: Inventory) -> Fleet:
+    """The hardware an inventory declares, all of its memory free.
+
+    A host that declares none is kept as failed. Facts come from the accelerator catalogue; `memory:` goes before it.
+    """
+    facts: dict[str, DeviceFacts] = {}
+    hosts = tuple(_declared_host(entry, facts) for entry in inventory.hosts)
+    return Fleet(hosts=hosts, basis=Basis.ASSUMED, notes=(DECLARED_NOTE,))
+
+
+def narrow(fleet: Fleet, *, hosts: Sequence[str] = (), labels: Sequence[Label] = ()) -> Fleet:
+    """The hosts among `hosts`, if any are named, that carry every label.
+
+    Raises UsageError with a near miss for a name or label no host has, NoHostError when no host has them all.
+    """
+    known = {host.name for host in fleet.hosts}
+    for name in hosts:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UsageError(f"--host {shown(name)}: there is no such host{near}", hint=f"hosts: {_listed(known)}")
+    for label in labels:
+        _require_label(fleet, label)
+    kept = tuple(
+        host
+        for host in fleet.hosts
+        if (not hosts or host.name in hosts) and all(label in host.labels for label in labels)
+    )
+    if not kept and fleet.hosts:
+        filters = [f"--host {shown(name)}" for name in hosts]
+        filters += [f"--label {shown(key)}={shown(value)}" for key, value in labels]
+        raise NoHostError(f"no host matches {' '.join(filters)} together", hint="leave one of the filters out")
+    return replace(fleet, hosts=kept)
+
+
+def parse_label(text: str) -> Label:
+    """Read the `K=V` of `--label`; UsageError when it is not one."""
+    key, sign, value = text.partition("=")
+    if not (sign and key.strip() and value.strip()):
+        raise UsageError(f"--label {shown(text)}: is not K=V", hint="write for example --label zone=a")
+    return key.strip(), value.strip()
+
+
+def usable(host: Host, gpu: Gpu) -> bool:
+    """Whether a plan may use a GPU at all: host seen, memory known, not excluded."""
+    return host.status is HostStatus.OK and gpu.total_bytes is not None and gpu.total_bytes > 0 and not gpu.excluded
+
+
+def require_usable(fleet: Fleet) -> None:
+    """Raise NoHostError, with what is wrong with each host, unless some GPU of the fleet is usable."""
+    if any(usable(host, gpu) for host in fleet.hosts for gpu in host.gpus):
+        return
+    if not fleet.hosts:
+        raise NoHostError("the fleet has no hosts", hint="`gpuplan init` writes an inventory")
+    reasons = [f"{shown(host.name)}: {_why_unusable(host)}" for host in fleet.hosts[:_MAX_NAMED]]
+    rest = len(fleet.hosts) - _MAX_NAMED
+    if rest > 0:
+        reasons.append(f"and {rest} more hosts")
+    raise NoHostError(
+        "no host has a usable GPU: " + "; ".join(reasons),
+        hint="declare the hardware in the inventory, for example gpus: {name: H100-80GB, count: 8}",
+    )
+
+
+def _whole_fleet(options: FleetOptions) -> Fleet:
+    if options.snapshot is not None:
+        fleet = snapshot_json.load(options.snapshot)
+        if options.inventory is None:
+            return fleet
+        return _with_settings(fleet, inventory_yaml.load(options.inventory))
+    inventory = load_inventory(options)
+    if inventory is not None:
+        return declared(inventory)
+    places = ", ".join(str(path) for path in inventory_yaml.default_places(options.environ, options.cwd))
+    raise NoHostError(
+        f"there is no inventory: looked for ${inventory_yaml.VARIABLE}, {places}",
+        hint="`gpuplan init` writes one; `gpuplan estimate MODEL --gpu NAME` needs none",
+    )
+
+
+def _with_settings(fleet: Fleet, inventory: Inventory) -> Fleet:
+    """A snapshot under what an inventory keeps back: labels, reserves and excluded GPUs by host name."""
+    entries = {entry.name: entry for entry in inventory.hosts}
+    return replace(fleet, hosts=tuple(_with_entry(host, entries.get(host.name)) for host in fleet.hosts))
+
+
+def _with_entry(host: Host, entry: HostEntry | None) -> Host:
+    if entry is None:
+        return host
+    gpus = (
+        replace(
+            gpu,
+            reserved_bytes=max(gpu.reserved_bytes, entry.reserve_vram_bytes),
+            excluded=gpu.excluded or gpu.index in entry.exclude_gpus,
+        )
+        for gpu in host.gpus
+    )
+    return replace(
+        host,
+        labels=tuple(sorted({**dict(host.labels), **dict(entry.labels)}.items())),
+        gpus=tuple(gpus),
+        ram_reserved_bytes=max(host.ram_reserved_bytes, entry.reserve_ram_bytes),
+    )
+
+
+def _declared_host(entry: HostEntry, facts: dict[str, DeviceFacts]) -> Host:
+    failure = None
+    if not entry.gpus:
+        detail = "no gpus declared in the inventory; add for example gpus: {name: H100-80GB, count: 8}"
+        failure = HostFailure(stage="declare", detail=detail)
+    for declaration in entry.gpus:
+        if declaration.name not in facts:
+            facts[declaration.name] = _facts(declaration)
+    links = {facts[declaration.name].link for declaration in entry.gpus}
+    return Host(
+        name=entry.name,
+        address=entry.address,
+        status=HostStatus.OK if entry.gpus else HostStatus.FAILED,
+        failure=failure,
+        labels=entry.labels,
+        gpus=_declared_gpus(entry, facts),
+        ram_total_bytes=entry.ram_bytes,
+        ram_available_bytes=entry.ram_bytes,
+        ram_reserved_bytes=entry.reserve_ram_bytes,
+        link=links.pop() if len(links) == 1 else None,
+    )
+
+
+def _facts(declaration: DeclaredGpus) -> DeviceFacts:
+    if declaration.memory_bytes is None:
+        return device_facts.look_up(declaration.name)
+    return device_facts.look_up_or_guess(declaration.name)
+
+
+def _declared_gpus(entry: HostEntry, facts: Mapping[str, DeviceFacts]) -> tuple[Gpu, ...]:
+    gpus: list[Gpu] = []
+    for declaration in entry.gpus:
+        device = facts[declaration.name]
+        total = declaration.memory_bytes if declaration.memory_bytes is not None else device.total_bytes
+        for index in range(len(gpus), len(gpus) + declaration.count):
+            gpu = Gpu(
+                index=index,
+                name=declaration.name,
+                vendor=device.vendor,
+                backend=device.backend,
+                compute_capability=device.compute_capability,
+                total_bytes=total,
+                free_bytes=total,
+                bandwidth_bytes_per_second=device.bandwidth_bytes_per_second,
+                unified=device.unified,
+                reserved_bytes=entry.reserve_vram_bytes,
+                excluded=index in entry.exclude_gpus,
+            )
+            gpus.append(gpu)
+    return tuple(gpus)
+
+
+def _require_label(fleet: Fleet, label: Label) -> None:
+    key, value = label
+    values = {have for host in fleet.hosts for name, have in host.labels if name == key}
+    given = f"--label {shown(key)}={shown(value)}"
+    if not values:
+        keys = {name for host in fleet.hosts for name, _ in host.labels}
+        hint = f"labels: {_listed(keys)}" if keys else "give hosts labels in the inventory, for example labels: {zone: a}"
+        raise UsageError(f"{given}: no host has the label {shown(key)!r}{did_you_mean(key, keys)}", hint=hint)
+    if value not in values:
+        near = did_you_mean(value, values)
+        message = f"{given}: no host has that value of {shown(key)!r}{near}"
+        raise UsageError(message, hint=f"values of {shown(key)}: {_listed(values)}")
+
+
+def _listed(words: Iterable[str]) -> str:
+    ordered = sorted(words)
+    rest = len(ordered) - 2 * _MAX_NAMED
+    named = ", ".join(shown(word) for word in ordered[: 2 * _MAX_NAMED])
+    return f"{named} and {rest} more" if rest > 0 else named
+
+
+def _why_unusable(host: Host) -> str:
+    if host.failure is not None:
+        return f"{host.status.value} ({shown(host.failure.stage)}: {host.failure.detail})"
+    if host.status is not HostStatus.OK:
+        return host.status.value
+    if not host.gpus:
+        return "it has no GPU"
+    excluded = sum(gpu.excluded for gpu in host.gpus)
+    if excluded == len(host.gpus):
+        return f"exclude_gpus leaves out all {excluded} GPUs"
+    return f"the memory of its {len(host.gpus) - excluded} GPUs is unknown"

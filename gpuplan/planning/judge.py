@@ -1,0 +1,262 @@
+"""One verdict for one shape on given devices, remembered: every strategy asks here, so they can never disagree.
+
+The rule (S0.8 and its corrections): every GPU must have the engine's budget free, and every rank must hold its own
+need against its own card. Nothing is pooled.
+"""
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, StartCheck
+from gpuplan.domain.plan import Parallelism
+from gpuplan.engine import activation
+from gpuplan.engine.divisibility import Violation, violations
+from gpuplan.engine.startup import budget_bytes, free_memory_line
+from gpuplan.planning.estimate import SHORTEST_USEFUL_CONTEXT, Question, estimate
+from gpuplan.planning.offers import Device, Offer
+from gpuplan.planning.request import PlanRequest
+from gpuplan.units import ceil_div
+
+
+class Lack(StrEnum):
+    """What a rank is short of."""
+
+    CLAIM = "claim"
+    WEIGHTS = "weights"
+    KV_FOR_CONTEXT = "kv_for_context"
+    KV_FOR_CONCURRENCY = "kv_for_concurrency"
+    USEFUL_CONTEXT = "useful_context"
+    CERTAINTY = "certainty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """Need against have on the rank that is furthest short (bytes)."""
+
+    lack: Lack
+    rank: int
+    need_bytes: int
+    have_bytes: int
+    context: int
+    largest_context: int
+    concurrency: int
+
+    @property
+    def gap_bytes(self) -> int:
+        return self.need_bytes - self.have_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """A shape on a list of devices: it fits, breaks rules, or is short of something."""
+
+    parallelism: Parallelism
+    memory: MemoryEstimate | None = None
+    shortfall: Shortfall | None = None
+    violations: tuple[Violation, ...] = ()
+    need_bytes: int | None = None
+    """Per rank, where no share of the card is claimed (S0.8) or a claim was given."""
+
+    @property
+    def fits(self) -> bool:
+        return self.shortfall is None and not self.violations
+
+
+@dataclass(slots=True)
+class Judge:
+    """Assessments of one request, each made once."""
+
+    request: PlanRequest
+    _shapes: dict[tuple[Parallelism, tuple[Device, ...]], Assessment] = field(default_factory=dict)
+    _budgets: dict[Device, int] = field(default_factory=dict)
+    _overheads: dict[tuple[Device, int], int] = field(default_factory=dict)
+    _rules: dict[Parallelism, tuple[Violation, ...]] = field(default_factory=dict)
+
+    @property
+    def claim_only(self) -> bool:
+        return self.request.workload.vram_claim_bytes is not None
+
+    def budget(self, device: Device) -> int:
+        """Bytes the engine asks for on a card: ceil(total × gmu); 0 where it claims only its need."""
+        known = self._budgets.get(device)
+        if known is None:
+            share = self.request.utilization
+            known = 0 if share is None else budget_bytes(device.total_bytes, share)
+            self._budgets[device] = known
+        return known
+
+    def claim(self, device: Device, assessment: Assessment) -> int:
+        """Bytes booked on a card: floor(total × gmu), or the need without gmu (S0.8)."""
+        share = self.request.utilization
+        if share is None:
+            return assessment.need_bytes or 0
+        return math.floor(device.total_bytes * share)
+
+    def start_overhead(self, device: Device, tensor: int) -> int:
+        """Bytes the engine's own process holds before it measures free memory; 0 when only a claim is known."""
+        if self.claim_only or self.request.utilization is None:
+            return 0
+        key = (device, tensor)
+        known = self._overheads.get(key)
+        if known is None:
+            known = activation.start_overhead_bytes(
+                device.total_bytes, compute_capability=device.compute_capability, tensor=tensor, version=self.request.version
+            )
+            self._overheads[key] = known
+        return known
+
+    def free_enough(self, offer: Offer, assessment: Assessment | None = None, *, tensor: int = 1) -> bool:
+        """The engine's first check: the budget (or the need) is free on this card now."""
+        if self.request.utilization is None:
+            need = 0 if assessment is None else assessment.need_bytes or 0
+            return offer.allocatable_bytes >= need
+        return offer.allocatable_bytes - self.start_overhead(offer.device, tensor) >= self.budget(offer.device)
+
+    def free_line(self, offer: Offer, tensor: int) -> str:
+        """What the engine would print when `free_enough` is false."""
+        free = max(0, offer.allocatable_bytes - self.start_overhead(offer.device, tensor))
+        return free_memory_line(
+            f"{offer.device.backend}:{offer.index}",
+            free,
+            offer.total_bytes,
+            self.request.utilization or 1.0,
+            self.request.version,
+        )
+
+    def assess(self, parallelism: Parallelism, devices: tuple[Device, ...]) -> Assessment:
+        """Whether a shape fits on devices, one per rank of a replica, looking at memory in total (not what is free)."""
+        key = (parallelism, devices)
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._claimed(parallelism, devices) if self.claim_only else self._estimated(parallelism, devices)
+            self._shapes[key] = known
+        return known
+
+    def broken_rules(self, parallelism: Parallelism) -> tuple[Violation, ...]:
+        """What stands against building the model with these sizes."""
+        known = self._rules.get(parallelism)
+        if known is None:
+            engine = self.request.workload.engine
+            known = violations(
+                self.request.profile,
+                parallelism,
+                language_model_only=engine.language_model_only,
+                towers_data_parallel=engine.mm_encoder_tp_mode == "data",
+            )
+            self._rules[parallelism] = known
+        return known
+
+    def _claimed(self, parallelism: Parallelism, devices: tuple[Device, ...]) -> Assessment:
+        """`--vram-claim`: an equal part of the claim on every rank, each against its own card."""
+        claim = self.request.workload.vram_claim_bytes or 0
+        broken = self.broken_rules(parallelism)
+        need = ceil_div(claim, len(devices))
+        worst = min(range(len(devices)), key=lambda rank: self._room(devices[rank]))
+        room = self._room(devices[worst])
+        short = None
+        if need > room:
+            short = Shortfall(
+                lack=Lack.CLAIM, rank=worst, need_bytes=need, have_bytes=room, context=0, largest_context=0, concurrency=1
+            )
+        return Assessment(parallelism=parallelism, shortfall=short, violations=broken, need_bytes=need)
+
+    def _room(self, device: Device) -> int:
+        share = self.request.utilization
+        return device.total_bytes if share is None else math.floor(device.total_bytes * share)
+
+    def _estimated(self, parallelism: Parallelism, devices: tuple[Device, ...]) -> Assessment:
+        broken = self.broken_rules(parallelism)
+        if broken:
+            return Assessment(parallelism=parallelism, violations=broken)
+        question = self.question(parallelism, devices)
+        memory = estimate(question)
+        need = None
+        if self.request.utilization is None:
+            need = max(sum(term.most for term in rank.terms) + rank.kv_needed_bytes for rank in memory.ranks)
+        return Assessment(
+            parallelism=parallelism, memory=memory, shortfall=_shortfall(memory, question), need_bytes=need
+        )
+
+    def question(self, parallelism: Parallelism, devices: tuple[Device, ...]) -> Question:
+        """The estimator's question behind an assessment."""
+        workload = self.request.workload
+        context = workload.context
+        if context == "max":
+            context = self.request.profile.longest_context or None
+        return Question(
+            profile=self.request.profile,
+            engine=workload.engine,
+            version=self.request.version,
+            parallelism=parallelism,
+            devices=devices,
+            utilization=self.request.utilization,
+            context=context if isinstance(context, int) else None,
+            concurrency=workload.concurrency or 1,
+        )
+
+    def engine_answer(self, assessment: Assessment, offers: tuple[Offer, ...]) -> EngineAnswer:
+        """What the engine would say on these very GPUs, the first failing check first."""
+        tensor = assessment.parallelism.tensor
+        if assessment.violations:
+            return EngineAnswer(starts=False, check=StartCheck.LOADING, error=assessment.violations[0].line)
+        for offer in offers:
+            if self.request.utilization is not None and not self.free_enough(offer, assessment, tensor=tensor):
+                return EngineAnswer(
+                    starts=False, check=StartCheck.FREE_MEMORY, error=self.free_line(offer, tensor)
+                )
+        if assessment.memory is not None:
+            return assessment.memory.engine
+        return EngineAnswer(starts=assessment.shortfall is None)
+
+
+def _shortfall(memory: MemoryEstimate, question: Question) -> Shortfall | None:
+    """The first lack, judged on the safe end of the ranges: a "fits" must hold there too."""
+    worst = min(memory.ranks, key=lambda rank: rank.kv_cache_low - rank.kv_needed_bytes)
+    common = {"rank": worst.rank, "context": memory.max_model_len, "largest_context": memory.largest_max_model_len}
+    if memory.engine.check is StartCheck.NO_KV_ROOM:
+        poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
+        need = sum(term.bytes for term in poorest.terms) + memory.block_bytes
+        return Shortfall(
+            lack=Lack.WEIGHTS,
+            rank=poorest.rank,
+            need_bytes=need,
+            have_bytes=poorest.budget.bytes,
+            context=memory.max_model_len,
+            largest_context=memory.largest_max_model_len,
+            concurrency=question.concurrency,
+        )
+    one = worst.kv_needed_bytes // max(question.concurrency, 1)
+    asked = question.context is not None or isinstance(question.engine.max_model_len, int)
+    if not asked:
+        useful = min(SHORTEST_USEFUL_CONTEXT, question.profile.longest_context or SHORTEST_USEFUL_CONTEXT)
+        if memory.max_model_len < useful and memory.block_bytes:
+            return Shortfall(
+                lack=Lack.USEFUL_CONTEXT,
+                need_bytes=worst.kv_needed_bytes,
+                have_bytes=worst.kv_cache_low,
+                concurrency=question.concurrency,
+                **common,
+            )
+        return None
+    if one > worst.kv_cache_bytes:
+        return Shortfall(
+            lack=Lack.KV_FOR_CONTEXT, need_bytes=one, have_bytes=worst.kv_cache_bytes, concurrency=1, **common
+        )
+    if worst.kv_needed_bytes > worst.kv_cache_bytes:
+        return Shortfall(
+            lack=Lack.KV_FOR_CONCURRENCY,
+            need_bytes=worst.kv_needed_bytes,
+            have_bytes=worst.kv_cache_bytes,
+            concurrency=question.concurrency,
+            **common,
+        )
+    if worst.kv_needed_bytes > worst.kv_cache_low:
+        return Shortfall(
+            lack=Lack.CERTAINTY,
+            need_bytes=worst.kv_needed_bytes,
+            have_bytes=worst.kv_cache_low,
+            concurrency=question.concurrency,
+            **common,
+        )
+    return None

@@ -1,0 +1,93 @@
+"""Turning an assessed shape on chosen GPUs into a candidate."""
+
+from collections.abc import Sequence
+
+from gpuplan.domain.plan import (
+    Candidate,
+    Fact,
+    PlacedGpu,
+    PlacedHost,
+    Role,
+    Score,
+    Verdict,
+)
+from gpuplan.engine.versions import ray_in_image
+from gpuplan.planning.judge import Assessment, Judge
+from gpuplan.planning.launch import launch_arguments, launch_environment
+from gpuplan.planning.offers import HostOffer, Offer
+from gpuplan.units import GIB
+
+
+def placed_host(judge: Judge, assessment: Assessment, host: str, role: Role, offers: Sequence[Offer]) -> PlacedHost:
+    """The chosen GPUs of one host with what is booked on each, by index."""
+    return PlacedHost(
+        host=host,
+        role=role,
+        gpus=tuple(
+            PlacedGpu(
+                index=offer.index,
+                claim_bytes=judge.claim(offer.device, assessment),
+                allocatable_bytes=offer.allocatable_bytes,
+                total_bytes=offer.total_bytes,
+            )
+            for offer in sorted(offers, key=lambda offer: offer.index)
+        ),
+        ram_claim_bytes=ram_claim(judge, len(offers)),
+    )
+
+
+def ram_claim(judge: Judge, gpus: int) -> int:
+    """Host memory a placement of `gpus` ranks on one host needs (S0.5): the claim, plus offloaded weights."""
+    workload = judge.request.workload
+    offloaded = int(workload.engine.cpu_offload_gb * GIB) * gpus
+    cache = int((workload.engine.kv_offloading_size or 0) * GIB)
+    return (workload.ram_claim_bytes or 0) + offloaded + cache
+
+
+def ram_fits(judge: Judge, host: HostOffer, gpus: int) -> bool:
+    """Whether the host has the RAM; unknown RAM passes only when none is needed."""
+    need = ram_claim(judge, gpus)
+    return need == 0 or (host.ram_available_bytes is not None and host.ram_available_bytes >= need)
+
+
+def candidate(
+    judge: Judge,
+    assessment: Assessment,
+    groups: Sequence[tuple[str, Sequence[Offer]]],
+    *,
+    verdict: Verdict = Verdict.FITS,
+    facts: tuple[Fact, ...] = (),
+) -> Candidate:
+    """A candidate on the given hosts, the first being the leader when there are several."""
+    several = len(groups) > 1
+    roles = [Role.LEADER if index == 0 else Role.FOLLOWER for index in range(len(groups))] if several else [Role.SINGLE]
+    placement = tuple(
+        placed_host(judge, assessment, host, role, offers)
+        for (host, offers), role in zip(groups, roles, strict=True)
+    )
+    chosen = tuple(offer for _, offers in groups for offer in offers)
+    return Candidate(
+        verdict=verdict,
+        parallelism=assessment.parallelism,
+        placement=placement,
+        memory=assessment.memory,
+        engine=judge.engine_answer(assessment, chosen),
+        score=score_of(judge, assessment, groups),
+        vllm_args=launch_arguments(judge.request, assessment, placement),
+        env=launch_environment(assessment),
+        facts=facts,
+    )
+
+
+def score_of(judge: Judge, assessment: Assessment, groups: Sequence[tuple[str, Sequence[Offer]]]) -> Score:
+    """What the placement costs."""
+    offers = [offer for _, chosen in groups for offer in chosen]
+    uneven = len({len(chosen) for _, chosen in groups}) > 1
+    return Score(
+        ray=uneven and not ray_in_image(judge.request.version),
+        gpus=len(offers),
+        hosts=len(groups),
+        stages=assessment.parallelism.pipeline,
+        total_bytes=sum(offer.total_bytes for offer in offers),
+        free_bytes=sum(offer.allocatable_bytes for offer in offers),
+    )

@@ -1,0 +1,181 @@
+"""One request, one plan: every strategy evaluated, the cheapest correct answer recommended."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuplan.domain.model import ModelProfile
+from gpuplan.domain.plan import Candidate, Fact, FunnelStep, Plan, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.engine.weights import Split, rank_weights
+from gpuplan.errors import NoHostError, UsageError
+from gpuplan.planning.judge import Judge
+from gpuplan.planning.offers import Supply, supply_of
+from gpuplan.planning.ranking import sort_key
+from gpuplan.planning.remedies import find_remedies
+from gpuplan.planning.request import PlanRequest
+from gpuplan.planning.shapes import base
+from gpuplan.planning.strategies import data_parallel, manual, multi_host, single_gpu, single_host
+
+STRATEGIES: dict[StrategyName, Callable[[Judge, Supply], StrategyResult]] = {
+    StrategyName.MANUAL: manual.evaluate,
+    StrategyName.SINGLE_GPU: single_gpu.evaluate,
+    StrategyName.SINGLE_HOST: single_host.evaluate,
+    StrategyName.MULTI_HOST: multi_host.evaluate,
+    StrategyName.DATA_PARALLEL: data_parallel.evaluate,
+}
+
+
+def plan(request: PlanRequest) -> Plan:
+    """Evaluate every strategy on the fleet.
+
+    Raises UsageError for sizes the model can never be built with (S0.13) and for a selection that does not exist, and
+    NoHostError when the fleet has no usable GPU.
+    """
+    supply = supply_of(request.fleet)
+    if not supply.offers:
+        raise NoHostError(_no_gpu(supply), hint="declare GPUs in the inventory, or check the hosts")
+    judge = Judge(request)
+    check_user_sizes(judge)
+    evaluated = tuple(evaluate(judge, supply) for evaluate in STRATEGIES.values())
+    results = tuple(
+        replace(result, remedies=find_remedies(request, supply, result, STRATEGIES[result.strategy], evaluated))
+        for result in evaluated
+    )
+    recommended = recommend(request, results)
+    return Plan(
+        request=request.echo,
+        model=model_summary(request.profile),
+        strategies=results,
+        recommended=recommended,
+        recommended_because=(),
+        funnel=(*supply.funnel, *_gates(judge, supply)),
+        facts=tuple(_about_fleet(request, supply)),
+        fleet_basis=request.fleet.basis.value,
+        taken_at=request.fleet.taken_at,
+    )
+
+
+def check_user_sizes(judge: Judge) -> None:
+    """Refuse the user's own sizes at once when the model cannot be built with them (S0.13)."""
+    engine = judge.request.workload.engine
+    if not engine.parallel_sizes_set:
+        return
+    shape = replace(base(engine), tensor=engine.tensor_parallel_size, pipeline=engine.pipeline_parallel_size)
+    broken = judge.broken_rules(shape)
+    if not broken:
+        return
+    first = broken[0]
+    legal = [size for size in (1, 2, 3, 4, 5, 6, 7, 8, 16) if not judge.broken_rules(replace(shape, tensor=size))]
+    sizes = ", ".join(str(size) for size in legal) or "none"
+    raise UsageError(
+        f"tensor-parallel-size {shape.tensor}, pipeline-parallel-size {shape.pipeline}: {first.part}: {first.line}",
+        hint=f"tensor-parallel sizes that work for {judge.request.profile.name}: {sizes}",
+    )
+
+
+def recommend(request: PlanRequest, results: tuple[StrategyResult, ...]) -> tuple[StrategyName, int] | None:
+    """The best candidate of the strategies that may decide: the selection when there is one, else the cheapest.
+
+    Replicas are placed by the data-parallel strategy alone. An overcommitted candidate only with --allow-overcommit.
+    """
+    workload = request.workload
+    allowed = {StrategyName(name) for name in workload.strategies} if workload.strategies else set(STRATEGIES)
+    if workload.selection:
+        allowed &= {StrategyName.MANUAL}
+    elif workload.replicas * max(workload.engine.data_parallel_size, 1) > 1:
+        allowed &= {StrategyName.DATA_PARALLEL}
+    verdicts = {Verdict.FITS, Verdict.OVERCOMMIT} if workload.allow_overcommit else {Verdict.FITS}
+    best: tuple[tuple[object, ...], StrategyName] | None = None
+    for outcome in results:
+        if outcome.strategy not in allowed or not outcome.candidates:
+            continue
+        first = outcome.candidates[0]
+        if first.verdict not in verdicts:
+            continue
+        key = (sort_key(first, workload.placement), tuple(STRATEGIES).index(outcome.strategy))
+        if best is None or key < best[0]:
+            best = (key, outcome.strategy)
+    return None if best is None else (best[1], 0)
+
+
+def candidate_of(plan: Plan) -> Candidate | None:
+    """The recommended candidate."""
+    if plan.recommended is None:
+        return None
+    name, index = plan.recommended
+    return next(outcome.candidates[index] for outcome in plan.strategies if outcome.strategy is name)
+
+
+def model_summary(profile: ModelProfile) -> dict[str, object]:
+    """What a plan says about the model it is for."""
+    weights = rank_weights(profile, Split()).parameters if profile.layer_order else profile.checkpoint_bytes
+    return {
+        "name": profile.name,
+        "architecture": profile.architecture,
+        "weights_bytes": weights,
+        "evidence": profile.evidence.value,
+        "dtype": profile.dtype,
+        "quantization": profile.quantization,
+        "longest_context": profile.longest_context or None,
+        "layers": profile.layer_count,
+        "attention_heads": profile.attention_heads,
+        "kv_heads": profile.kv_heads,
+        "experts": profile.expert_count or None,
+        "checkpoint_bytes": profile.checkpoint_bytes,
+    }
+
+
+def _gates(judge: Judge, supply: Supply) -> list[FunnelStep]:
+    """The last filters: the engine's budget is free on the GPU now."""
+    free = [(host, [offer for offer in host.offers if judge.free_enough(offer)]) for host in supply.hosts]
+    taken = [
+        f"{offer.host}:{offer.index}" for host, kept in free for offer in host.offers if offer not in kept
+    ]
+    return [
+        FunnelStep(
+            name="budget free",
+            hosts=len({host.host for host, kept in free if kept}),
+            gpus=sum(len(kept) for _, kept in free),
+            taken=tuple(taken[:5]),
+        )
+    ]
+
+
+def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
+    facts = [
+        Fact(
+            code="GP401",
+            severity=Severity.WARNING,
+            subject={"host": host, "gpu": index},
+            figures={},
+        )
+        for host, index in supply.unknown_memory
+    ]
+    for host in request.fleet.hosts:
+        if host.failure is not None:
+            facts.append(
+                Fact(
+                    code="GP402",
+                    severity=Severity.WARNING,
+                    subject={"host": host.name},
+                    figures={"stage": host.failure.stage, "detail": host.failure.detail},
+                )
+            )
+    if not request.profile.recognised:
+        facts.append(
+            Fact(
+                code="GP501",
+                severity=Severity.WARNING,
+                subject={"architecture": request.profile.architecture},
+                figures={"evidence": request.profile.evidence.value},
+            )
+        )
+    facts.extend(
+        Fact(code="GP502", severity=Severity.INFO, subject={"model": request.profile.name}, figures={"assumption": text})
+        for text in request.profile.assumptions
+    )
+    return facts
+
+
+def _no_gpu(supply: Supply) -> str:
+    steps = ", ".join(f"{step.name}: {step.hosts} hosts with {step.gpus} GPUs" for step in supply.funnel)
+    return f"no usable GPU in the fleet ({steps})"

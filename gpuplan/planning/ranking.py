@@ -1,0 +1,29 @@
+"""The order of candidates: cheapest correct answer first, ties broken by host name and GPU index."""
+
+from collections.abc import Iterable
+
+from gpuplan.domain.plan import Candidate, Verdict
+from gpuplan.domain.workload import Placement
+
+_ORDER = {Verdict.FITS: 0, Verdict.OVERCOMMIT: 1, Verdict.NO_FIT: 2, Verdict.SKIPPED: 3}
+
+
+def sort_key(candidate: Candidate, placement: Placement) -> tuple[object, ...]:
+    """Verdict, what the image can run, GPUs, hosts, pipeline stages; then the smallest cards, and the fullest (binpack) or emptiest (spread)."""
+    score = candidate.score
+    names = tuple((host.host, tuple(gpu.index for gpu in host.gpus)) for host in candidate.placement)
+    return (
+        _ORDER[candidate.verdict],
+        score.ray,
+        score.gpus,
+        score.hosts,
+        score.stages,
+        score.total_bytes,
+        score.free_bytes if placement is Placement.BINPACK else -score.free_bytes,
+        names,
+    )
+
+
+def ranked(candidates: Iterable[Candidate], placement: Placement) -> list[Candidate]:
+    """Candidates, best first; the same whatever order they came in."""
+    return sorted(candidates, key=lambda candidate: sort_key(candidate, placement))

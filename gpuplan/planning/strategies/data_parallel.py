@@ -1,0 +1,146 @@
+"""Replicas: N copies on disjoint GPUs, each checked by itself (S0 corrections 1 and 9, S3.2).
+
+A dense model's replicas are N independent servers; a mixture-of-experts model may run as ranks of one server when the
+user gives `--data-parallel-size`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuplan.domain.plan import (
+    Candidate,
+    Fact,
+    PlacedHost,
+    Role,
+    Score,
+    Severity,
+    StrategyName,
+    StrategyResult,
+    Verdict,
+)
+from gpuplan.planning.judge import Judge
+from gpuplan.planning.offers import HostOffer, Supply
+from gpuplan.domain.workload import Placement
+from gpuplan.planning.strategies import single_gpu, single_host
+from gpuplan.planning.strategies.outcome import result, skipped
+
+
+def wanted(judge: Judge) -> int:
+    """Copies asked for by --replicas or --data-parallel-size."""
+    workload = judge.request.workload
+    return workload.replicas * max(workload.engine.data_parallel_size, 1)
+
+
+def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
+    """As many disjoint placements as replicas were asked for, spread over hosts or packed into few."""
+    copies = wanted(judge)
+    if copies == 1:
+        return skipped(StrategyName.DATA_PARALLEL, "one replica is asked for (--replicas N asks for more)")
+    placed, facts = _place(judge, supply, copies)
+    if len(placed) < copies:
+        facts.append(_too_few(judge, copies, len(placed), supply))
+        return result(StrategyName.DATA_PARALLEL, (), facts, judge)
+    return result(StrategyName.DATA_PARALLEL, (_joined(judge, placed),), (), judge)
+
+
+def _place(judge: Judge, supply: Supply, copies: int) -> tuple[list[Candidate], list[Fact]]:
+    """Replica by replica on what the earlier ones left; one pass over each strategy's ranked candidates."""
+    placement = judge.request.workload.placement
+    placed: list[Candidate] = []
+    facts: list[Fact] = []
+    taken: set[tuple[str, int]] = set()
+    on_host: dict[str, int] = {}
+    for strategy in (single_gpu, single_host):
+        while len(placed) < copies:
+            left = _without(supply, taken)
+            outcome = strategy.evaluate(judge, left)
+            fitting = [item for item in outcome.candidates if item.verdict is Verdict.FITS]
+            if not fitting:
+                facts.extend(outcome.facts[:8])
+                break
+            for item in _round(fitting, placement, on_host, copies - len(placed)):
+                placed.append(item)
+                host = item.placement[0]
+                on_host[host.host] = on_host.get(host.host, 0) + 1
+                taken.update((host.host, gpu.index) for gpu in host.gpus)
+    return placed, facts
+
+
+def _round(fitting: Sequence[Candidate], placement: Placement, on_host: dict[str, int], most: int) -> list[Candidate]:
+    """Disjoint candidates for one round: spread takes one per host, emptiest of replicas first; binpack fills hosts."""
+    chosen: list[Candidate] = []
+    used: set[tuple[str, int]] = set()
+    hosts: set[str] = set()
+    ordered = list(fitting)
+    if placement is Placement.SPREAD:
+        ordered.sort(key=lambda item: on_host.get(item.placement[0].host, 0))
+        fewest = on_host.get(ordered[0].placement[0].host, 0)
+        ordered = [item for item in ordered if on_host.get(item.placement[0].host, 0) == fewest]
+    else:
+        ordered.sort(key=lambda item: item.placement[0].host)
+    for item in ordered:
+        host = item.placement[0]
+        gpus = {(host.host, gpu.index) for gpu in host.gpus}
+        if gpus & used or (placement is Placement.SPREAD and host.host in hosts):
+            continue
+        chosen.append(item)
+        used |= gpus
+        hosts.add(host.host)
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _without(supply: Supply, taken: set[tuple[str, int]]) -> Supply:
+    if not taken:
+        return supply
+    hosts: list[HostOffer] = []
+    for host in supply.hosts:
+        offers = tuple(offer for offer in host.offers if (offer.host, offer.index) not in taken)
+        if offers:
+            hosts.append(replace(host, offers=offers))
+    return replace(supply, hosts=tuple(hosts))
+
+
+def _joined(judge: Judge, placed: list[Candidate]) -> Candidate:
+    """All replicas as one candidate; memory and arguments are those of the first, whose shape the others share."""
+    first = placed[0]
+    hosts = tuple(
+        PlacedHost(host=h.host, role=Role.REPLICA, gpus=h.gpus, ram_claim_bytes=h.ram_claim_bytes)
+        for item in placed
+        for h in item.placement
+    )
+    facts = first.facts
+    if not judge.request.profile.expert_count and judge.request.workload.engine.data_parallel_size > 1:
+        facts = (
+            *facts,
+            Fact(
+                code="GP306",
+                severity=Severity.INFO,
+                subject={"flag": "--data-parallel-size"},
+                figures={"replicas": len(placed)},
+            ),
+        )
+    return replace(
+        first,
+        parallelism=replace(first.parallelism, data=len(placed)),
+        placement=hosts,
+        facts=facts,
+        score=Score(
+            ray=any(item.score.ray for item in placed),
+            gpus=sum(item.score.gpus for item in placed),
+            hosts=len({host.host for host in hosts}),
+            stages=max(item.score.stages for item in placed),
+            total_bytes=sum(item.score.total_bytes for item in placed),
+            free_bytes=sum(item.score.free_bytes for item in placed),
+        ),
+    )
+
+
+def _too_few(judge: Judge, copies: int, placed: int, supply: Supply) -> Fact:
+    return Fact(
+        code="GP304",
+        severity=Severity.ERROR,
+        subject={"replicas": copies},
+        figures={"wanted": copies, "placed": placed, "gpus": len(supply.offers)},
+    )

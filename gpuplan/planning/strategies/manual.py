@@ -1,0 +1,162 @@
+"""S0.7: the GPUs the user named, honoured even when they do not fit, with the figures that fail."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
+from gpuplan.domain.plan import Candidate, Fact, Parallelism, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.workload import GpuSelection
+from gpuplan.errors import UsageError
+from gpuplan.planning import refusals
+from gpuplan.planning.judge import Assessment, Judge
+from gpuplan.planning.offers import HostOffer, Offer, Supply
+from gpuplan.planning.placing import candidate, ram_claim, ram_fits
+from gpuplan.planning.shapes import base, shapes, user_world
+from gpuplan.planning.strategies.outcome import result, skipped
+
+Groups = list[tuple[HostOffer, tuple[Offer, ...]]]
+
+
+def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
+    """The selection as one placement, or one per replica on disjoint GPUs."""
+    workload = judge.request.workload
+    if not workload.selection:
+        return skipped(StrategyName.MANUAL, "no GPUs were selected (--gpus HOST:IDX,IDX)")
+    groups = selected(judge.request.fleet, supply, workload.selection)
+    count = sum(len(offers) for _, offers in groups)
+    _check_count(judge, count)
+    devices = tuple(offer.device for _, offers in groups for offer in offers)
+    assessment = _best(judge, count, groups)
+    facts = list(_failures(judge, groups, assessment))
+    fits = assessment.fits and not facts
+    if not assessment.fits:
+        subject = {"hosts": [host.host for host, _ in groups], "gpus": count}
+        facts.insert(0, refusals.refusal(assessment, devices, subject))
+    mixed = mixed_cards(groups)
+    if mixed is not None:
+        facts.append(mixed)
+    verdict = Verdict.FITS if fits else Verdict.OVERCOMMIT
+    named = [(host.host, offers) for host, offers in groups]
+    chosen: list[Candidate] = []
+    if assessment.violations:
+        verdict = Verdict.NO_FIT
+    else:
+        chosen.append(candidate(judge, assessment, named, verdict=verdict, facts=tuple(facts)))
+    return result(StrategyName.MANUAL, chosen, facts, judge)
+
+
+def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) -> Groups:
+    """The named GPUs by host, in the order the hosts were named.
+
+    Raises UsageError for a host or GPU that does not exist, is named twice, cannot be used, or mixes backends.
+    """
+    hosts = {host.name: host for host in fleet.hosts}
+    offers = {(offer.host, offer.index): (host, offer) for host in supply.hosts for offer in host.offers}
+    chosen: dict[str, tuple[HostOffer, list[Offer]]] = {}
+    for item in selection:
+        host = _host(hosts, item.host)
+        for written in item.devices:
+            gpu = _gpu(host, written)
+            if (host.name, gpu.index) not in offers:
+                raise UsageError(
+                    f"--gpus {host.name}:{written}: {_unusable(gpu)}", hint="choose another GPU; `gpuplan plan` without --gpus lists what is usable"
+                )
+            offered_by, offer = offers[host.name, gpu.index]
+            group = chosen.setdefault(host.name, (offered_by, []))[1]
+            if offer in group:
+                raise UsageError(f"--gpus {host.name}:{written}: GPU {gpu.index} is named twice", hint="name each GPU once")
+            group.append(offer)
+    backends = {offer.device.backend for _, group in chosen.values() for offer in group}
+    if len(backends) > 1:
+        raise UsageError(
+            f"--gpus mixes {' and '.join(sorted(backends))} GPUs in one placement (S0.11)",
+            hint="select GPUs of one vendor",
+        )
+    return [(host, tuple(group)) for host, group in chosen.values()]
+
+
+def _host(hosts: dict[str, Host], name: str) -> Host:
+    host = hosts.get(name)
+    if host is None:
+        known = ", ".join(sorted(hosts)[:8])
+        raise UsageError(f"--gpus {name}: there is no host {name!r} in the fleet", hint=f"hosts: {known}")
+    if host.status is not HostStatus.OK:
+        detail = f" ({host.failure.stage}: {host.failure.detail})" if host.failure else ""
+        raise UsageError(f"--gpus {name}: host {name!r} cannot be used{detail}", hint="choose GPUs of another host")
+    return host
+
+
+def _gpu(host: Host, written: str) -> Gpu:
+    for gpu in host.gpus:
+        if written in (str(gpu.index), gpu.uuid):
+            return gpu
+    known = ", ".join(str(gpu.index) for gpu in host.gpus) or "none"
+    raise UsageError(f"--gpus {host.name}:{written}: host {host.name!r} has no such GPU", hint=f"its GPUs: {known}")
+
+
+def _unusable(gpu: Gpu) -> str:
+    if gpu.excluded:
+        return f"GPU {gpu.index} is excluded by the inventory (exclude_gpus)"
+    return f"the memory of GPU {gpu.index} ({gpu.name}) is unknown, so nothing can be said about it"
+
+
+def _check_count(judge: Judge, count: int) -> None:
+    workload = judge.request.workload
+    world = user_world(workload.engine)
+    replicas = max(workload.engine.data_parallel_size, 1)
+    if world is not None and world * replicas != count:
+        raise UsageError(
+            f"--gpus names {count} GPUs, but the given parallel sizes take {world * replicas}",
+            hint=f"select {world * replicas} GPUs, or leave the sizes out and let the plan choose them",
+        )
+
+
+def _best(judge: Judge, count: int, groups: Groups) -> Assessment:
+    """The first buildable shape that fits, else the first buildable one, else plain tensor parallel with its refusal."""
+    devices = tuple(offer.device for _, offers in groups for offer in offers)
+    first: Assessment | None = None
+    for shape in _manual_shapes(judge, count, groups):
+        assessment = judge.assess(shape, devices)
+        if assessment.fits:
+            return assessment
+        if first is None or (first.violations and not assessment.violations):
+            first = assessment
+    if first is not None:
+        return first
+    return judge.assess(replace(base(judge.request.workload.engine), tensor=count), devices)
+
+
+def _manual_shapes(judge: Judge, count: int, groups: Groups) -> list[Parallelism]:
+    """TP inside hosts first when several are selected (S2.8: unequal counts are stages of one GPU)."""
+    tried = list(shapes(judge, count))
+    if len(groups) == 1 or user_world(judge.request.workload.engine) is not None:
+        return tried
+    sizes = {len(offers) for _, offers in groups}
+    inside = [shape for shape in tried if all(size % shape.tensor == 0 for size in sizes)]
+    return inside or tried
+
+
+def _failures(judge: Judge, groups: Groups, assessment: Assessment) -> list[Fact]:
+    facts = []
+    tensor = assessment.parallelism.tensor
+    for host, offers in groups:
+        busy = [offer for offer in offers if not judge.free_enough(offer, assessment, tensor=tensor)]
+        if busy:
+            facts.append(refusals.busy(judge, host.host, busy, tensor=tensor))
+        if not ram_fits(judge, host, len(offers)):
+            facts.append(refusals.too_little_ram(host, ram_claim(judge, len(offers))))
+    return facts
+
+
+def mixed_cards(groups: Groups) -> Fact | None:
+    """GP305: unlike cards in one placement; the smallest of a tensor-parallel group limits it (S0.11)."""
+    names = sorted({offer.device.name for _, offers in groups for offer in offers})
+    if len(names) < 2:
+        return None
+    smallest = min((offer for _, offers in groups for offer in offers), key=lambda offer: offer.total_bytes)
+    return Fact(
+        code="GP305",
+        severity=Severity.INFO,
+        subject={"devices": names},
+        figures={"smallest": smallest.device.name, "total_bytes": smallest.total_bytes},
+    )

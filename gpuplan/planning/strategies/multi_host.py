@@ -1,0 +1,252 @@
+"""S0.10 and its corrections: one replica over several hosts, whole, partial and uneven ones.
+
+Three ways are searched: the same number of GPUs on k hosts (TP inside a host, PP over hosts), TP groups of t GPUs
+packed into as few hosts as hold enough stages, and whole equal hosts in every combination while there are few.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+
+from gpuplan.domain.plan import Candidate, Fact, Parallelism, StrategyName, StrategyResult
+from gpuplan.planning import refusals
+from gpuplan.planning.judge import Assessment, Judge
+from gpuplan.planning.offers import Device, HostOffer, Offer, Supply
+from gpuplan.planning.partition import balanced_partition
+from gpuplan.planning.placing import candidate, ram_claim, ram_fits
+from gpuplan.planning.shapes import MOST_TENSOR, base, buildable, user_world
+from gpuplan.planning.strategies.outcome import result, skipped
+
+MOST_COMBINATIONS = 64
+MOST_STAGES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Free GPUs of one host, most allocatable first."""
+
+    host: HostOffer
+    offers: tuple[Offer, ...]
+
+
+def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
+    """The cheapest way over at least two hosts, and whole equal hosts beside it."""
+    workload = judge.request.workload
+    if not workload.allow_distributed:
+        return skipped(StrategyName.MULTI_HOST, "--no-distributed keeps a replica on one host")
+    if user_world(workload.engine) == 1:
+        return skipped(StrategyName.MULTI_HOST, "the given parallel sizes take one GPU")
+    if len({host.host for host in supply.hosts}) < 2:
+        return skipped(StrategyName.MULTI_HOST, "the fleet has fewer than two usable hosts")
+    candidates: list[Candidate] = []
+    facts: list[Fact] = []
+    for backend in sorted({host.backend for host in supply.hosts}):
+        rooms = _rooms(judge, supply, backend, facts)
+        if len(rooms) < 2:
+            facts.append(_no_second_host(backend, len(rooms), supply))
+            continue
+        found = _search(judge, rooms)
+        candidates.extend(found.candidates)
+        if not found.candidates and found.closest is not None:
+            subject = {"hosts": [room.host.host for room in rooms[:3]], "more": max(0, len(rooms) - 3), "backend": backend}
+            facts.append(refusals.refusal(found.closest, found.devices, subject))
+    return result(StrategyName.MULTI_HOST, _unique(candidates), facts, judge)
+
+
+def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> list[_Room]:
+    rooms = []
+    for host in supply.hosts:
+        if host.backend != backend:
+            continue
+        free = tuple(offer for offer in host.offers if judge.free_enough(offer, tensor=2))
+        busy = [offer for offer in host.offers if offer not in free]
+        if busy:
+            facts.append(refusals.busy(judge, host.host, busy, tensor=2))
+        if not ram_fits(judge, host, max(1, len(free))):
+            facts.append(refusals.too_little_ram(host, ram_claim(judge, max(1, len(free)))))
+        elif free:
+            rooms.append(_Room(host, free))
+    rooms.sort(key=lambda room: (-len(room.offers), -sum(o.allocatable_bytes for o in room.offers), room.host.host))
+    return rooms
+
+
+def _no_second_host(backend: str, usable: int, supply: Supply) -> Fact:
+    total = sum(1 for host in supply.hosts if host.backend == backend)
+    return refusals.too_few_hosts(backend, total, usable)
+
+
+class _Found:
+    """Candidates of a search, and the assessment that came closest when there are none."""
+
+    __slots__ = ("candidates", "closest", "devices")
+
+    def __init__(self) -> None:
+        self.candidates: list[Candidate] = []
+        self.closest: Assessment | None = None
+        self.devices: tuple[Device, ...] = ()
+
+    def note(self, assessment: Assessment, devices: tuple[Device, ...]) -> None:
+        if self.closest is None or _gap(assessment) < _gap(self.closest):
+            self.closest, self.devices = assessment, devices
+
+
+def _gap(assessment: Assessment) -> tuple[bool, int]:
+    return (assessment.shortfall is None, assessment.shortfall.gap_bytes if assessment.shortfall else 0)
+
+
+def _search(judge: Judge, rooms: list[_Room]) -> _Found:
+    found = _Found()
+    for chosen, shape in _layouts(judge, rooms):
+        groups = [(room, room.offers[:count]) for room, count in chosen]
+        devices = tuple(offer.device for _, offers in groups for offer in offers)
+        assessment = _assess(judge, shape, devices)
+        if assessment.fits and all(
+            judge.free_enough(offer, assessment, tensor=shape.tensor) for _, offers in groups for offer in offers
+        ):
+            found.candidates.append(
+                candidate(judge, assessment, [(room.host.host, offers) for room, offers in groups])
+            )
+        else:
+            found.note(assessment, devices)
+    return found
+
+
+def _assess(judge: Judge, shape: Parallelism, devices: tuple[Device, ...]) -> Assessment:
+    """The shape with vLLM's own layer split, else with one that follows the memory of unequal stages."""
+    assessment = judge.assess(shape, devices)
+    if assessment.fits or assessment.violations or judge.claim_only or shape.layer_partition is not None:
+        return assessment
+    partition = balanced_partition(judge, shape, devices, assessment)
+    if partition is None:
+        return assessment
+    uneven = judge.assess(replace(shape, layer_partition=partition), devices)
+    return uneven if uneven.fits else assessment
+
+
+Layout = tuple[tuple[tuple[_Room, int], ...], Parallelism]
+
+
+def _layouts(judge: Judge, rooms: list[_Room]) -> Iterator[Layout]:
+    """Every (hosts with their GPU counts, shape) worth judging, each once."""
+    yield from _whole_hosts(judge, rooms)
+    for tensor in _tensor_sizes(judge, rooms):
+        yield from _packed(judge, rooms, tensor)
+
+
+def _fixed(judge: Judge) -> Parallelism | None:
+    engine = judge.request.workload.engine
+    if user_world(engine) is None:
+        return None
+    return replace(base(engine), tensor=engine.tensor_parallel_size, pipeline=engine.pipeline_parallel_size)
+
+
+def _whole_hosts(judge: Judge, rooms: list[_Room]) -> Iterator[Layout]:
+    """All GPUs of k hosts with equal counts (S2.8): TP inside the host, PP over the hosts."""
+    fixed = _fixed(judge)
+    counts = sorted({len(room.offers) for room in rooms}, reverse=True)
+    for count in counts:
+        group = [room for room in rooms if len(room.offers) == count and len(room.host.offers) == count]
+        for hosts in _enough(judge, group, count, fixed):
+            shape = fixed if fixed is not None else _whole_shape(judge, count, hosts)
+            if shape is None or shape.world_size != count * hosts:
+                continue
+            for chosen in islice(combinations(group, hosts), MOST_COMBINATIONS):
+                yield tuple((room, count) for room in chosen), shape
+
+
+def _whole_shape(judge: Judge, count: int, hosts: int) -> Parallelism | None:
+    return buildable(judge, replace(base(judge.request.workload.engine), tensor=count, pipeline=hosts))
+
+
+def _enough(judge: Judge, group: Sequence[_Room], count: int, fixed: Parallelism | None) -> Iterator[int]:
+    """How many equal hosts to try: the user's number, or the fewest that hold the model."""
+    if fixed is not None:
+        hosts, rest = divmod(fixed.world_size, count)
+        if not rest and 2 <= hosts <= len(group):
+            yield hosts
+        return
+
+    def fits(hosts: int) -> bool:
+        shape = _whole_shape(judge, count, hosts)
+        devices = tuple(offer.device for room in group[:hosts] for offer in room.offers)
+        return shape is not None and judge.assess(shape, devices).fits
+
+    yield from _fewest(2, min(len(group), MOST_STAGES), fits)
+
+
+def _fewest(least: int, most: int, fits: Callable[[int], bool]) -> Iterator[int]:
+    """The smallest number in [least, most] that fits, else `most`: small numbers one by one, then by halving."""
+    if most < least:
+        return
+    for number in range(least, min(most, least + 6) + 1):
+        if fits(number):
+            yield number
+            return
+    low, high = min(most, least + 6), most
+    if low == high or not fits(high):
+        yield high
+        return
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    yield high
+
+
+def _tensor_sizes(judge: Judge, rooms: list[_Room]) -> list[int]:
+    fixed = _fixed(judge)
+    most = min(len(rooms[0].offers), MOST_TENSOR)
+    if fixed is not None:
+        return [fixed.tensor] if fixed.tensor <= most and fixed.prefill_context == 1 else []
+    shape = base(judge.request.workload.engine)
+    return [t for t in range(most, 0, -1) if buildable(judge, replace(shape, tensor=t)) is not None]
+
+
+def _packed(judge: Judge, rooms: list[_Room], tensor: int) -> Iterator[Layout]:
+    """TP groups of `tensor` GPUs, one per stage, packed into at least two hosts."""
+    capacities = [(room, len(room.offers) // tensor) for room in rooms if len(room.offers) >= tensor]
+    most = min(sum(capacity for _, capacity in capacities), MOST_STAGES, max(judge.request.profile.layer_count, 2))
+    fixed = _fixed(judge)
+
+    def shape_of(stages: int) -> Parallelism | None:
+        return buildable(judge, replace(base(judge.request.workload.engine), tensor=tensor, pipeline=stages))
+
+    def devices_of(stages: int) -> tuple[Device, ...]:
+        return tuple(offer.device for room, count in _fill(capacities, stages, tensor) for offer in room.offers[:count])
+
+    def fits(stages: int) -> bool:
+        shape = shape_of(stages)
+        return shape is not None and _assess(judge, shape, devices_of(stages)).fits
+
+    if len(capacities) < 2:
+        return
+    numbers = [fixed.pipeline] if fixed is not None else list(_fewest(2, most, fits))
+    for stages in numbers:
+        shape = fixed if fixed is not None else shape_of(stages)
+        if shape is not None and 2 <= stages <= most:
+            yield _fill(capacities, stages, tensor), shape
+
+
+def _fill(capacities: Sequence[tuple[_Room, int]], stages: int, tensor: int) -> tuple[tuple[_Room, int], ...]:
+    """Stages packed into the roomiest hosts, evenly over the fewest that hold them, never all on one."""
+    hosts, held = [], 0
+    for room, capacity in capacities:
+        hosts.append((room, capacity))
+        held += capacity
+        if held >= stages and len(hosts) >= 2:
+            break
+    left, chosen = stages, []
+    for number, (room, capacity) in enumerate(hosts):
+        share = min(capacity, -(-left // (len(hosts) - number)))
+        rest = sum(c for _, c in hosts[number + 1 :])
+        share = max(share, left - rest)
+        chosen.append((room, share * tensor))
+        left -= share
+    return tuple((room, count) for room, count in chosen if count)
+
+
+def _unique(candidates: list[Candidate]) -> list[Candidate]:
+    seen: dict[object, Candidate] = {}
+    for item in candidates:
+        key = (item.parallelism, tuple((h.host, tuple(g.index for g in h.gpus)) for h in item.placement))
+        seen.setdefault(key, item)
+    return list(seen.values())

@@ -1,0 +1,333 @@
+"""Facts put into words: a headline with the numbers, the evidence, and the way out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuplan.domain.plan import Fact, Severity
+from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, plural, tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A fact with its sentences."""
+
+    code: str
+    severity: Severity
+    subject: Mapping[str, Any]
+    headline: str
+    because: tuple[str, ...]
+    hint: str | None
+    figures: Mapping[str, Any]
+
+
+Words = tuple[str, tuple[str, ...], str | None]
+
+
+def word(fact: Fact) -> Finding:
+    """The finding for a fact; every code has its words."""
+    headline, because, hint = _WORDS[fact.code](fact.subject, fact.figures)
+    return Finding(
+        code=fact.code,
+        severity=fact.severity,
+        subject=fact.subject,
+        headline=headline,
+        because=because,
+        hint=hint,
+        figures=fact.figures,
+    )
+
+
+def place(subject: Mapping[str, Any]) -> str:
+    """`h1 GPU 0-3`, `h1, h2 … 4 more`, as far as the subject names them."""
+    if "hosts" in subject:
+        names = listed(list(subject["hosts"]))
+        more = int(subject.get("more", 0))
+        return f"{names} … {more} more" if more else names
+    host = str(subject.get("host", "this hardware"))
+    gpus = subject.get("gpus")
+    if isinstance(gpus, (list, tuple)):
+        return f"{host} GPU {gpu_range(gpus)}"
+    if isinstance(gpus, int):
+        return f"{host} ({plural(gpus, 'GPU')})"
+    return host
+
+
+def shape(figures: Mapping[str, Any]) -> str:
+    """`TP 4 × PP 2`."""
+    words = [f"TP {figures.get('tensor', 1)}"]
+    if figures.get("pipeline", 1) > 1:
+        words.append(f"PP {figures['pipeline']}")
+    if figures.get("data", 1) > 1:
+        words.append(f"DP {figures['data']}")
+    if figures.get("expert"):
+        words.append("EP")
+    return " × ".join(words)
+
+
+def _engine_says(figures: Mapping[str, Any]) -> tuple[str, ...]:
+    line = figures.get("line")
+    return (f"the engine would print: {line}",) if line else ()
+
+
+def _heads(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{figures['part']}: {count(figures['value'])} cannot be divided over TP {figures['tensor']}",
+        _engine_says(figures),
+        f"use a tensor-parallel size that divides {count(figures['value'])}, or pipeline stages: -- --pipeline-parallel-size {figures['tensor']}",
+    )
+
+
+def _width(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{figures['part']} cannot be split over {figures['ranks']} ranks ({shape(figures)})",
+        _engine_says(figures),
+        "use a smaller tensor-parallel size; for experts, --enable-expert-parallel keeps them whole",
+    )
+
+
+def _layers(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{figures['pipeline']} pipeline stages for {plural(figures['value'], 'layer')}",
+        _engine_says(figures),
+        f"use at most {figures['value']} stages",
+    )
+
+
+def _no_pipeline(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{figures['part']} cannot run in pipeline stages",
+        _engine_says(figures),
+        "use tensor parallel only, on one host",
+    )
+
+
+def _no_experts(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return ("expert parallel was asked for, but the model has no experts", _engine_says(figures), "leave --enable-expert-parallel out")
+
+
+def _context_parallel(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (f"context parallel does not go with {shape(figures)}", _engine_says(figures), "see `gpuplan explain GP110`")
+
+
+def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    one = f"{subject['host']} GPU {subject['gpu']}"
+    others = [gpu for gpu in subject["gpus"] if gpu != subject["gpu"]]
+    also = (f"GPU {gpu_range(others)} of this host fail the same check",) if others else ()
+    passing = figures["passing_utilization"]
+    share = figures["utilization"]
+    taken = figures["total_bytes"] - figures["have_bytes"]
+    held = (f"{gib(taken)} of {gib(figures['total_bytes'])} is held by others or reserved",) if taken > 0 else ()
+    if share is None:
+        hint = f"free {gib(figures['gap_bytes'])} on {one}, or use another GPU"
+    elif passing > 0:
+        hint = f"free {gib(figures['gap_bytes'])} on {one}, or pass -- --gpu-memory-utilization {passing:.2f}"
+    else:
+        hint = f"free {gib(figures['gap_bytes'])} on {one}, or use another GPU"
+    return (
+        f"{one}: {gib(figures['have_bytes'])} free, the engine wants {gib(figures['need_bytes'])} free at start, short by {gib(figures['gap_bytes'])}",
+        (*held, *also, *_engine_says(figures)),
+        hint,
+    )
+
+
+def _claim(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: each rank needs {gib(figures['need_bytes'])}, {figures['device']} gives {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
+        (f"the claim is divided equally over {shape(figures)}",),
+        "use more GPUs or larger cards, or a smaller --vram-claim",
+    )
+
+
+def _weights(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: {shape(figures)} needs {gib(figures['need_bytes'])} on {figures['device']} before any KV cache, the budget is {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
+        (
+            f"weights take {gib(figures.get('weights_bytes'))} and activation {gib(figures.get('activation_bytes'))} on rank {figures['rank']}",
+            *_engine_says(figures),
+        ),
+        "use more GPUs, larger cards or a quantized variant",
+    )
+
+
+def _kv_context(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    longest = figures["largest_context"]
+    hint = f"--context {longest}" if longest else "use more GPUs or larger cards"
+    return (
+        f"{place(subject)}: one request of {tokens(figures['context'])} needs {gib(figures['need_bytes'])} of KV cache, there is {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
+        (
+            f"{gib(figures.get('weights_bytes'))} of the {gib(figures.get('budget_bytes'))} budget are weights ({shape(figures)})",
+            f"the longest context that fits is {tokens(longest)}" if longest else "not even one block fits",
+            *_engine_says(figures),
+        ),
+        hint,
+    )
+
+
+def _kv_concurrency(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: {plural(figures['concurrency'], 'request')} of {tokens(figures['context'])} need {gib(figures['need_bytes'])} of KV cache, there is {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
+        ("the engine would start, but queue or preempt some of these requests",),
+        "ask for fewer requests at once (--concurrency) or a shorter --context",
+    )
+
+
+def _useful(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: after the weights there is room for {tokens(figures['context'])} of context only",
+        (f"KV cache {gib(figures['have_bytes'])} at {shape(figures)}; weights {gib(figures.get('weights_bytes'))} of a budget of {gib(figures.get('budget_bytes'))}",),
+        "use more GPUs, or ask for that length with --context",
+    )
+
+
+def _uncertain(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: too close to call: {gib(figures['need_bytes'])} of KV cache are needed, between {gib(figures['have_bytes'])} and {gib(figures.get('kv_cache_bytes'))} is left",
+        ("activation, CUDA graphs and driver memory are predicted as a range; the safe end does not fit",),
+        f"--context {max(1, int(figures['context'] * 0.95))} or a little less load makes it safe",
+    )
+
+
+def _fewer_gpus(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: {plural(figures['need'], 'GPU')} needed on one host, {figures['free']} of {figures['have']} usable",
+        (),
+        None,
+    )
+
+
+def _ram(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: {gib(figures['need_bytes'])} of host RAM needed, {gib(figures['have_bytes'])} available, short by {gib(figures['gap_bytes'])}",
+        ("--cpu-offload-gb, --kv-offloading-size and --ram-claim are paid in host memory on every host",),
+        "offload less, or use a host with more RAM",
+    )
+
+
+def _few_hosts(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{figures['usable']} of {plural(figures['hosts'], 'host')} with {subject['backend']} GPUs have one free",
+        ("a placement over several hosts needs two",),
+        None,
+    )
+
+
+def _few_replicas(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"room for {figures['placed']} of {plural(figures['wanted'], 'replica')} on {plural(figures['gpus'], 'GPU')}",
+        ("every replica needs GPUs of its own",),
+        f"--replicas {figures['placed']}" if figures["placed"] else "make one replica fit first",
+    )
+
+
+def _mixed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"unlike cards in one placement: {listed(list(subject['devices']))}",
+        (f"every rank is held against its own card; {figures['smallest']} ({gib(figures['total_bytes'])}) sets the number of KV blocks for all",),
+        None,
+    )
+
+
+def _dense_dp(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"data parallel of a dense model is {figures['replicas']} independent replicas",
+        ("each has its own weights and KV cache; nothing is shared",),
+        "start independent servers behind a router, or leave --data-parallel-size out and use --replicas",
+    )
+
+
+def _shortened(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"context is limited to {tokens(figures['context'])}; the model allows {tokens(figures['longest'])}",
+        ("no length was asked for, so the longest that safely fits is planned",),
+        "ask for more with --context N: the other placements are judged by it too",
+    )
+
+
+def _unknown_memory(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{subject['host']} GPU {subject['gpu']}: memory unknown, not used",
+        ("a size nobody reported is never guessed",),
+        "give its size in the snapshot or the inventory",
+    )
+
+
+def _unreachable(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (f"{subject['host']}: not used ({figures['stage']})", (str(figures["detail"]),), None)
+
+
+def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        "the hardware is declared, not probed: all memory is taken as free",
+        (str(figures.get("note", "")),) if figures.get("note") else (),
+        None,
+    )
+
+
+def _unknown_architecture(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"architecture {subject['architecture']} is not known: figures rest on {figures['evidence'].replace('_', ' ')}",
+        ("weights are taken from the best evidence there is, the KV cache from the config's ordinary fields",),
+        "treat the verdict as a guess; check that your vLLM version supports this architecture",
+    )
+
+
+def _assumption(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (f"assumed: {figures['assumption']}", (), None)
+
+
+def _high_utilization(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"gpu-memory-utilization {percent(figures['utilization'])} leaves {gib(figures['left_bytes'])} for the driver and everything else",
+        ("the CUDA context and communicators are not part of the budget",),
+        "stay at or below 0.95 unless you measured it",
+    )
+
+
+def _notice(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (str(figures["message"]), (), None)
+
+
+def _ray_needed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"unequal GPUs per host need Ray, which vLLM {figures['version']} images do not carry",
+        ("vLLM's own multi-node mode wants the same number of ranks on every host",),
+        "use an image with Ray (--image), or equal GPUs per host",
+    )
+
+
+_WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
+    "GP101": _heads,
+    "GP102": _width,
+    "GP103": _heads,
+    "GP104": _width,
+    "GP105": _width,
+    "GP106": _width,
+    "GP107": _layers,
+    "GP108": _no_pipeline,
+    "GP109": _no_experts,
+    "GP110": _context_parallel,
+    "GP201": _busy,
+    "GP202": _claim,
+    "GP203": _weights,
+    "GP204": _kv_context,
+    "GP205": _kv_concurrency,
+    "GP206": _useful,
+    "GP207": _uncertain,
+    "GP208": _shortened,
+    "GP209": _high_utilization,
+    "GP301": _fewer_gpus,
+    "GP302": _ram,
+    "GP303": _few_hosts,
+    "GP304": _few_replicas,
+    "GP305": _mixed,
+    "GP306": _dense_dp,
+    "GP307": _ray_needed,
+    "GP401": _unknown_memory,
+    "GP402": _unreachable,
+    "GP403": _declared,
+    "GP501": _unknown_architecture,
+    "GP502": _assumption,
+    "GP503": _notice,
+}
+CODES = tuple(_WORDS)

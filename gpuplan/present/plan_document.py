@@ -1,0 +1,367 @@
+"""The plan as JSON: the shape scripts depend on (`schema_version` 1), built from a Plan.
+
+The dataclasses here are the schema: `gpuplan schema plan` is generated from them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
+from gpuplan.domain.plan import Candidate, Fact, FunnelStep, Plan, Remedy, StrategyResult
+from gpuplan.present.findings import word
+from gpuplan.present.remedies import word_remedy
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingDocument:
+    code: str
+    severity: str
+    subject: Mapping[str, Any]
+    headline: str
+    because: tuple[str, ...]
+    hint: str | None
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyDocument:
+    kind: str
+    change: Mapping[str, Any]
+    headline: str
+    cost: str
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelismDocument:
+    tensor: int
+    pipeline: int
+    data: int
+    expert: bool
+    decode_context: int
+    prefill_context: int
+    layer_partition: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedGpuDocument:
+    index: int
+    claim_bytes: int
+    allocatable_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedHostDocument:
+    host: str
+    role: str
+    gpus: tuple[PlacedGpuDocument, ...]
+    ram_claim_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermDocument:
+    """One term of a GPU's memory with what it rests on."""
+
+    name: str
+    bytes: int
+    low_bytes: int
+    high_bytes: int
+    basis: str
+    formula: str
+    inputs: Mapping[str, Any]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemoryDocument:
+    host: str
+    index: int
+    rank: int
+    replica: int
+    total_bytes: int
+    budget_bytes: int | None
+    weights_bytes: int | None
+    weights_extra_bytes: int | None
+    activation_bytes: int | None
+    non_torch_bytes: int | None
+    cuda_graph_bytes: int | None
+    kv_cache_bytes: int | None
+    kv_needed_bytes: int | None
+    headroom_bytes: int | None
+    terms: tuple[TermDocument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDocument:
+    per_gpu: tuple[GpuMemoryDocument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDocument:
+    starts: bool
+    error: str | None
+    check: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputDocument:
+    decode_tokens_per_second: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateDocument:
+    verdict: str
+    parallelism: ParallelismDocument
+    placement: tuple[PlacedHostDocument, ...]
+    memory: MemoryDocument
+    ranges: Mapping[str, tuple[int, int]]
+    kv_cache_tokens: int | None
+    max_concurrency: float | None
+    max_model_len: int | None
+    largest_max_model_len: int | None
+    concurrency_at: Mapping[str, float]
+    block_size: int | None
+    throughput: ThroughputDocument | None
+    engine: EngineDocument
+    vllm_args: tuple[str, ...]
+    env: Mapping[str, str]
+    score: Mapping[str, Any]
+    findings: tuple[FindingDocument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyDocument:
+    strategy: str
+    verdict: str
+    reason: str | None
+    candidates: tuple[CandidateDocument, ...]
+    findings: tuple[FindingDocument, ...]
+    remedies: tuple[RemedyDocument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendedDocument:
+    strategy: str
+    candidate: int
+    because: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelDocument:
+    name: str
+    hosts: int
+    gpus: int
+    taken: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDocument:
+    basis: str
+    taken_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDocument:
+    schema_version: int
+    request: Mapping[str, Any]
+    model: Mapping[str, Any]
+    fleet: FleetDocument
+    strategies: tuple[StrategyDocument, ...]
+    recommended: RecommendedDocument | None
+    funnel: tuple[FunnelDocument, ...]
+    findings: tuple[FindingDocument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateDocument:
+    schema_version: int
+    model: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    candidate: CandidateDocument
+    findings: tuple[FindingDocument, ...]
+    remedies: tuple[RemedyDocument, ...]
+
+
+def plan_document(plan: Plan) -> PlanDocument:
+    """The whole plan as data."""
+    recommended = None
+    if plan.recommended is not None:
+        name, index = plan.recommended
+        recommended = RecommendedDocument(strategy=name.value, candidate=index, because=plan.recommended_because)
+    return PlanDocument(
+        schema_version=SCHEMA_VERSION,
+        request=plan.request,
+        model=plan.model,
+        fleet=FleetDocument(basis=plan.fleet_basis, taken_at=plan.taken_at),
+        strategies=tuple(strategy_document(result) for result in plan.strategies),
+        recommended=recommended,
+        funnel=tuple(_funnel(step) for step in plan.funnel),
+        findings=tuple(finding_document(fact) for fact in plan.facts),
+    )
+
+
+def strategy_document(result: StrategyResult) -> StrategyDocument:
+    return StrategyDocument(
+        strategy=result.strategy.value,
+        verdict=result.verdict.value,
+        reason=result.reason,
+        candidates=tuple(candidate_document(candidate) for candidate in result.candidates),
+        findings=tuple(finding_document(fact) for fact in result.facts),
+        remedies=tuple(remedy_document(remedy) for remedy in result.remedies),
+    )
+
+
+def finding_document(fact: Fact) -> FindingDocument:
+    finding = word(fact)
+    return FindingDocument(
+        code=finding.code,
+        severity=finding.severity.value,
+        subject=finding.subject,
+        headline=finding.headline,
+        because=finding.because,
+        hint=finding.hint,
+        figures=finding.figures,
+    )
+
+
+def remedy_document(remedy: Remedy) -> RemedyDocument:
+    headline, cost = word_remedy(remedy)
+    return RemedyDocument(
+        kind=remedy.kind, change=remedy.change, headline=headline, cost=cost, verified=remedy.verified
+    )
+
+
+def candidate_document(candidate: Candidate) -> CandidateDocument:
+    """A candidate as data; with a claim alone, everything the claim does not say is null."""
+    memory, shape = candidate.memory, candidate.parallelism
+    return CandidateDocument(
+        verdict=candidate.verdict.value,
+        parallelism=ParallelismDocument(
+            tensor=shape.tensor,
+            pipeline=shape.pipeline,
+            data=shape.data,
+            expert=shape.expert,
+            decode_context=shape.decode_context,
+            prefill_context=shape.prefill_context,
+            layer_partition=shape.layer_partition,
+        ),
+        placement=tuple(
+            PlacedHostDocument(
+                host=host.host,
+                role=host.role.value,
+                gpus=tuple(
+                    PlacedGpuDocument(
+                        index=gpu.index,
+                        claim_bytes=gpu.claim_bytes,
+                        allocatable_bytes=gpu.allocatable_bytes,
+                        total_bytes=gpu.total_bytes,
+                    )
+                    for gpu in host.gpus
+                ),
+                ram_claim_bytes=host.ram_claim_bytes,
+            )
+            for host in candidate.placement
+        ),
+        memory=MemoryDocument(per_gpu=tuple(_per_gpu(candidate))),
+        ranges={} if memory is None else _ranges(memory),
+        kv_cache_tokens=None if memory is None else memory.kv_cache_tokens,
+        max_concurrency=None if memory is None else round(memory.max_concurrency, 3),
+        max_model_len=None if memory is None else memory.max_model_len,
+        largest_max_model_len=None if memory is None else memory.largest_max_model_len,
+        concurrency_at={} if memory is None else {str(length): round(n, 3) for length, n in memory.concurrency_at},
+        block_size=None if memory is None else memory.block_size,
+        throughput=None,
+        engine=EngineDocument(
+            starts=candidate.engine.starts,
+            error=candidate.engine.error,
+            check=None if candidate.engine.check is None else candidate.engine.check.value,
+        ),
+        vllm_args=candidate.vllm_args,
+        env=dict(candidate.env),
+        score=plain(candidate.score),
+        findings=tuple(finding_document(fact) for fact in candidate.facts),
+    )
+
+
+def _per_gpu(candidate: Candidate) -> Iterator[GpuMemoryDocument]:
+    """Ranks laid over the placed GPUs in order, replica after replica."""
+    memory = candidate.memory
+    world = max(candidate.parallelism.world_size, 1)
+    places = [(host.host, gpu) for host in candidate.placement for gpu in host.gpus]
+    for position, (host, gpu) in enumerate(places):
+        replica, rank = divmod(position, world)
+        ranks = () if memory is None else memory.ranks
+        known = ranks[rank] if rank < len(ranks) else None
+        yield GpuMemoryDocument(
+            host=host,
+            index=gpu.index,
+            rank=rank,
+            replica=replica,
+            total_bytes=gpu.total_bytes,
+            **_rank_figures(known),
+        )
+
+
+def _rank_figures(rank: RankMemory | None) -> dict[str, Any]:
+    if rank is None:
+        names = ("budget", "weights", "weights_extra", "activation", "non_torch", "cuda_graph", "kv_cache", "kv_needed", "headroom")
+        return {**{f"{name}_bytes": None for name in names}, "terms": ()}
+    return {
+        "budget_bytes": rank.budget.bytes,
+        "weights_bytes": rank.weights.bytes,
+        "weights_extra_bytes": rank.weights_extra.bytes,
+        "activation_bytes": rank.activation.bytes,
+        "non_torch_bytes": rank.non_torch.bytes,
+        "cuda_graph_bytes": rank.cuda_graph.bytes,
+        "kv_cache_bytes": rank.kv_cache_bytes,
+        "kv_needed_bytes": rank.kv_needed_bytes,
+        "headroom_bytes": rank.headroom_bytes,
+        "terms": tuple(term_document(term) for term in (rank.budget, *rank.terms)),
+    }
+
+
+def term_document(term: Term) -> TermDocument:
+    return TermDocument(
+        name=term.name,
+        bytes=term.bytes,
+        low_bytes=term.least,
+        high_bytes=term.most,
+        basis=term.basis.value,
+        formula=term.formula,
+        inputs=dict(term.inputs),
+        source=term.source,
+    )
+
+
+def _ranges(memory: MemoryEstimate) -> dict[str, tuple[int, int]]:
+    poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
+    return {
+        "weights_bytes": (poorest.weights.least, poorest.weights.most),
+        "activation_bytes": (poorest.activation.least, poorest.activation.most),
+        "non_torch_bytes": (poorest.non_torch.least, poorest.non_torch.most),
+        "cuda_graph_bytes": (poorest.cuda_graph.least, poorest.cuda_graph.most),
+        "kv_cache_bytes": (poorest.kv_cache_low, poorest.kv_cache_high),
+    }
+
+
+def _funnel(step: FunnelStep) -> FunnelDocument:
+    return FunnelDocument(name=step.name, hosts=step.hosts, gpus=step.gpus, taken=step.taken)
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, enums, tuples and mappings as what `json.dumps` writes."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,229 @@
+"""inventory.yaml → `Inventory`: every fault names file, line and key, and no value of `env` is ever repeated."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory, VllmSettings
+from gpuplan.errors import GpuplanError, InventoryError
+from gpuplan.sources import device_facts
+from gpuplan.sources.documents import Faults, Location, decode, did_you_mean, read_bytes, shown
+from gpuplan.sources.yaml_tree import Node, compose
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from gpuplan.sources.inventory_schema import GpusKeys, HostKeys, InventoryKeys, ReserveKeys, SharedKeys
+
+MAX_BYTES = 8 * 1024**2
+VARIABLE = "GPUPLAN_INVENTORY"
+_INIT = "`gpuplan init` writes a first inventory; inventory.example.yaml documents every key"
+_SCHEMA = "`gpuplan schema inventory` prints every key; inventory.example.yaml explains them"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SSH_PORT = 22
+
+
+def load(path: Path | str) -> Inventory:
+    """Read and validate an inventory.
+
+    Raises InventoryError naming file, line and key of the first faults; also for a file of more than `MAX_BYTES`.
+    """
+    text = decode(path, read_bytes(path, limit=MAX_BYTES, missing_hint=_INIT))
+    faults = Faults(path=str(path), hint=_SCHEMA)
+    root = compose(text, faults)
+    if root is None:
+        raise InventoryError(f"{path}: is empty", hint=_INIT)
+    if not isinstance(root.value, dict):
+        faults.add("", "must be a mapping with the key 'hosts'", root.line)
+        faults.raise_if_any()
+    keys = _validated(root, faults)
+    if keys is None:
+        faults.raise_if_any()
+        raise AssertionError("a rejected inventory has faults")
+    inventory = _inventory(keys, str(path))
+    for where, fault in _contradictions(keys, inventory):
+        line, written = root.find(where)
+        faults.add(written, fault, line)
+    faults.raise_if_any()
+    return inventory
+
+
+def find_inventory(explicit: Path | str | None, environ: Mapping[str, str], cwd: Path) -> Path | None:
+    """The inventory to use: `explicit`, `$GPUPLAN_INVENTORY`, `inventory.yaml` in `cwd`, the user's; else None.
+
+    The first two are returned whether or not the file exists, so that reading it says what is wrong.
+    """
+    if explicit is not None:
+        return Path(explicit)
+    home = environ.get("HOME", "")
+    named = environ.get(VARIABLE, "")
+    if named:
+        return Path(home + named[1:]) if home and named.startswith("~/") else Path(named)
+    return next((path for path in default_places(environ, cwd) if _is_file(path)), None)
+
+
+def default_places(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
+    """Where an inventory is looked for when none is named, first to last."""
+    home = environ.get("HOME", "")
+    config = environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        config = f"{home}/.config" if home else ""
+    users = (Path(config, "gpuplan", "inventory.yaml"),) if config else ()
+    return (cwd / "inventory.yaml", *users)
+
+
+def inventory_schema() -> dict[str, Any]:
+    """JSON Schema of an inventory."""
+    from gpuplan.sources.inventory_schema import InventoryKeys
+
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gpuplan inventory",
+        **{k: v for k, v in InventoryKeys.model_json_schema().items() if k != "title"},
+    }
+
+
+def _is_file(path: Path) -> bool:
+    import os
+
+    return os.path.isfile(path)
+
+
+def _validated(root: Node, faults: Faults) -> "InventoryKeys | None":
+    from pydantic import ValidationError
+
+    from gpuplan.sources.inventory_schema import InventoryKeys
+
+    try:
+        return InventoryKeys.model_validate(root.plain())
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_input=False):
+            where, text = _fault(detail)
+            line, written = root.find(where)
+            faults.add(written, text, line)
+    return None
+
+
+def _fault(detail: "ErrorDetails") -> tuple[Location, str]:
+    from gpuplan.sources.faults_of_schema import text_of
+    from gpuplan.sources.inventory_schema import KEYS_AT
+
+    where = detail["loc"]
+    if where and where[-1] == "[key]":
+        where = where[:-1]
+    if detail["type"] != "extra_forbidden":
+        return where, text_of(detail)
+    names = tuple(part for part in where[:-1] if isinstance(part, str))
+    known = KEYS_AT[names].model_fields if names in KEYS_AT else {}
+    near = did_you_mean(str(where[-1]), known)
+    return where, f"unknown key{near}" if near else f"unknown key; known here: {', '.join(known)}"
+
+
+def _inventory(keys: "InventoryKeys", path: str) -> Inventory:
+    given = {name: value for name, value in keys.vllm if value is not None}
+    vllm = VllmSettings(
+        **{name: given[name] for name in ("image", "ray_ports", "service_ports") if name in given},
+        **({"shm_size_bytes": given["shm_size"]} if "shm_size" in given else {}),
+        env=tuple(sorted(keys.vllm.env.items())),
+    )
+    return Inventory(path=path, hosts=tuple(_host(host, keys.defaults) for host in keys.hosts), vllm=vllm)
+
+
+def _host(host: "HostKeys", defaults: "SharedKeys") -> HostEntry:
+    return HostEntry(
+        name=host.name,
+        address=host.address or host.name,
+        user=host.user or defaults.user,
+        port=host.port or defaults.port or _SSH_PORT,
+        identity_file=host.identity_file or defaults.identity_file,
+        model_dir=host.model_dir or defaults.model_dir,
+        interface=host.interface or defaults.interface,
+        data_address=host.data_address,
+        jump=host.jump or (defaults.jump if defaults.jump != host.name else None),
+        labels=tuple(sorted({**defaults.labels, **host.labels}.items())),
+        reserve_vram_bytes=_reserved(host.reserve, defaults.reserve, "vram"),
+        reserve_ram_bytes=_reserved(host.reserve, defaults.reserve, "ram"),
+        exclude_gpus=tuple(sorted(set(host.exclude_gpus))),
+        gpus=tuple(_declared(gpus) for gpus in host.gpus),
+        ram_bytes=host.ram,
+    )
+
+
+def _reserved(host: "ReserveKeys", defaults: "ReserveKeys", kind: str) -> int:
+    own: int | None = getattr(host, kind)
+    shared: int | None = getattr(defaults, kind)
+    return own if own is not None else shared or 0
+
+
+def _declared(gpus: "GpusKeys") -> DeclaredGpus:
+    return DeclaredGpus(name=gpus.name, count=gpus.count, memory_bytes=gpus.memory)
+
+
+def _contradictions(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Location, str]]:
+    """What is well formed and still cannot be meant."""
+    yield from _repeated(keys, inventory)
+    devices: dict[str, str | None] = {}
+    for index, (host, entry) in enumerate(zip(keys.hosts, inventory.hosts, strict=True)):
+        at: Location = ("hosts", index)
+        if host.jump == host.name:
+            yield (*at, "jump"), "a host cannot be its own jump host"
+        yield from _wrong_gpus(host, entry, at, devices)
+    ray, service = inventory.vllm.ray_ports, inventory.vllm.service_ports
+    if ray[0] <= service[1] and service[0] <= ray[1]:
+        key = "ray_ports" if keys.vllm.ray_ports is not None else "service_ports"
+        yield ("vllm", key), f"Ray's ports {ray[0]}-{ray[1]} overlap the service ports {service[0]}-{service[1]}"
+
+
+def _repeated(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Location, str]]:
+    names: dict[str, int] = {}
+    machines: dict[tuple[str, int, str | None], int] = {}
+    for index, entry in enumerate(inventory.hosts):
+        first = names.setdefault(entry.name.casefold(), index)
+        if first != index:
+            yield ("hosts", index, "name"), f"{entry.name!r} is already the name of hosts[{first}]"
+            continue
+        address = entry.address.casefold().rstrip(".")
+        local = address == "local"
+        machine = (
+            _LOOPBACK[0] if address in _LOOPBACK else address,
+            0 if local else entry.port,
+            None if local else entry.jump,
+        )
+        first = machines.setdefault(machine, index)
+        if first != index:
+            key = "address" if keys.hosts[index].address is not None else "name"
+            other = inventory.hosts[first].name
+            yield ("hosts", index, key), f"is the same machine as hosts[{first}] ({other}): {entry.address}"
+
+
+def _wrong_gpus(
+    host: "HostKeys", entry: HostEntry, at: Location, devices: dict[str, str | None]
+) -> Iterator[tuple[Location, str]]:
+    from gpuplan.sources.inventory_schema import MAX_GPUS
+
+    for number, gpus in enumerate(entry.gpus):
+        if gpus.memory_bytes is None and (fault := _unknown_device(gpus.name, devices)) is not None:
+            yield (*at, "gpus", number, "name"), fault
+    count = sum(gpus.count for gpus in entry.gpus)
+    if count > MAX_GPUS:
+        yield (*at, "gpus"), f"declares {count} GPUs; one host has at most {MAX_GPUS}"
+    for number, index in enumerate(host.exclude_gpus):
+        if entry.gpus and index >= count:
+            last = f"0-{count - 1}" if count > 1 else "0"
+            yield (*at, "exclude_gpus", number), f"GPU {index} does not exist: the declared GPUs are {last}"
+        elif index in host.exclude_gpus[:number]:
+            yield (*at, "exclude_gpus", number), f"GPU {index} is listed twice"
+
+
+def _unknown_device(name: str, devices: dict[str, str | None]) -> str | None:
+    """Why a device name is not usable without `memory`, None when it is; `devices` keeps the answers."""
+    if name not in devices:
+        try:
+            device_facts.look_up(name)
+            devices[name] = None
+        except GpuplanError as error:
+            way_out = "give its size as 'memory: 80GiB', or pick a name of `gpuplan gpus`"
+            devices[name] = f"{shown(error.message) if len(error.message) > 200 else error.message}; {way_out}"
+    return devices[name]
+
+

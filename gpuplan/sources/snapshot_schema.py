@@ -1,0 +1,118 @@
+"""The snapshot's keys, as types: what the file must hold and what `gpuplan schema snapshot` prints.
+
+Typed dicts instead of models: a fleet of 100,000 hosts stays small and quick to read. Unknown keys are let through
+here, so that a snapshot written by a later release is readable; `snapshot_json` refuses those that look mistyped.
+"""
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from gpuplan.sources.documents import shown
+
+SCHEMA_VERSION = 1
+
+
+def _printable(text: str) -> str:
+    if not (text.strip() and text.isprintable() and len(text) <= 1000):
+        raise ValueError(f"{shown(text)!r}: must not be blank, too long or hold control characters")
+    return text
+
+
+Text = Annotated[str, Field(strict=True)]
+Name = Annotated[str, Field(strict=True), AfterValidator(_printable)]
+Bytes = Annotated[int, Field(strict=True, ge=0, le=2**60)]
+Index = Annotated[int, Field(strict=True, ge=0, lt=2**16)]
+Number = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Flag = Annotated[bool, Field(strict=True)]
+
+_OPEN = ConfigDict(extra="allow")
+
+
+@with_config(_OPEN)
+class ProcessKeys(TypedDict):
+    pid: Number
+    name: NotRequired[Text | None]
+    used_bytes: NotRequired[Bytes | None]
+    container: NotRequired[Text | None]
+    user: NotRequired[Text | None]
+
+
+@with_config(_OPEN)
+class GpuMemoryKeys(TypedDict):
+    total_bytes: Bytes | None
+    """null: unknown, the GPU is then not used."""
+    used_bytes: NotRequired[Bytes | None]
+    free_bytes: NotRequired[Bytes | None]
+    """Left out: total less used."""
+    reserved_bytes: NotRequired[Bytes]
+    """Kept back by the inventory."""
+
+
+@with_config(_OPEN)
+class GpuKeys(TypedDict):
+    index: Index
+    name: Name
+    uuid: NotRequired[Name | None]
+    vendor: NotRequired[Name | None]
+    backend: NotRequired[Name | None]
+    compute_capability: NotRequired[Name | None]
+    bandwidth_bytes_per_second: NotRequired[Bytes | None]
+    unified: NotRequired[Flag | None]
+    excluded: NotRequired[Flag]
+    memory: GpuMemoryKeys
+    processes: NotRequired[list[ProcessKeys]]
+
+
+@with_config(_OPEN)
+class FailureKeys(TypedDict):
+    stage: Name
+    detail: Text
+
+
+@with_config(_OPEN)
+class HostMemoryKeys(TypedDict):
+    total_bytes: NotRequired[Bytes | None]
+    available_bytes: NotRequired[Bytes | None]
+    reserved_bytes: NotRequired[Bytes]
+
+
+@with_config(_OPEN)
+class HostKeys(TypedDict):
+    name: Name
+    address: NotRequired[Name | None]
+    status: NotRequired[Literal["ok", "unreachable", "failed"]]
+    failure: NotRequired[FailureKeys | None]
+    labels: NotRequired[dict[Name, Text]]
+    memory: NotRequired[HostMemoryKeys | None]
+    link: NotRequired[Name | None]
+    gpus: NotRequired[list[GpuKeys]]
+    deployments: NotRequired[list[dict[str, Any]]]
+    docker: NotRequired[dict[str, Any] | None]
+    interfaces: NotRequired[list[dict[str, Any]]]
+
+
+@with_config(_OPEN)
+class SnapshotKeys(TypedDict):
+    schema_version: Literal[1]
+    taken_at: NotRequired[Name | None]
+    basis: NotRequired[Literal["measured", "assumed"]]
+    notes: NotRequired[list[Text]]
+    hosts: list[HostKeys]
+
+
+SNAPSHOT: TypeAdapter[SnapshotKeys] = TypeAdapter(SnapshotKeys)
+
+KNOWN_KEYS: dict[str, frozenset[str]] = {
+    place: frozenset(keys.__annotations__)
+    for place, keys in (
+        ("snapshot", SnapshotKeys),
+        ("host", HostKeys),
+        ("failure", FailureKeys),
+        ("host memory", HostMemoryKeys),
+        ("gpu", GpuKeys),
+        ("gpu memory", GpuMemoryKeys),
+        ("process", ProcessKeys),
+    )
+}
