@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine: the layout, headers and faults of the real one, and a count of what was sent."""
+"""A Hugging Face hub on this machine: layout, headers and faults of the real one; it counts what it sent."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class Hub:
-    """Repositories by name; weights are served from a second host name, as the real hub redirects to its CDN."""
+    """Repositories by name; weights come from a second host name, as the real hub redirects to its CDN."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, HostedRepository] = {}
@@ -154,7 +154,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 headers |= {"X-Linked-Size": str(size), "X-Linked-ETag": f'"{tag}"'}
                 self._send(302, headers | {"Location": f"{hub.cdn}{self.path}"}, b"", path)
                 return
-            self._content(repository, file, content, size, headers, path)
+            self._content(repository, file, content, size, headers=headers, path=path)
 
         def _content(
             self,
@@ -162,6 +162,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             file: str,
             content: bytes,
             size: int,
+            *,
             headers: dict[str, str],
             path: str,
         ) -> None:

@@ -102,6 +102,8 @@ class Float4:
     group_size: int
     global_scales: int = 2
     """float32 values per logical matrix (weight and input scale)."""
+    narrow_scales: int = 0
+    """Further values per logical matrix, in the model's own type."""
     input_scales_of_all_experts: bool = False
     """On Blackwell every rank holds the input scales of all experts, its own or not."""
     kernels: str | None = None
@@ -242,6 +244,8 @@ class Cache:
     packed_float8_bytes: int | None = None
     """Bytes per token of an 8-bit cache where the GPU's kernel packs scales beside the values (fp8_ds_mla: Hopper and
     compute capability 12, not 10); None: as head_size says."""
+    chosen: int = 0
+    """Entries per token that this indexer chooses for sparse attention."""
     page_tokens: int | None = None
     """Tokens of one page where the layer fixes it; None: the engine's block size."""
     page_alignment: int = 1

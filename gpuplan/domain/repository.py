@@ -98,8 +98,13 @@ class TensorIndex:
         """A new mapping from each tensor's name to its kind."""
         return dict(zip(self.names, self.kinds, strict=True))
 
-    def _kind_counts(self) -> Counter[TensorKind]:
-        return Counter(self.kinds)
+    def _kind_counts(self) -> dict[TensorKind, int]:
+        # Few objects stand for many tensors: counting them by identity spares a hash of every shape.
+        distinct = {id(kind): kind for kind in self.kinds}
+        counts: Counter[TensorKind] = Counter()
+        for number, count in Counter(map(id, self.kinds)).items():
+            counts[distinct[number]] += count
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

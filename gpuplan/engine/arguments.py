@@ -167,11 +167,11 @@ class _Reader:
 
 
 def looks_like_flag(token: str) -> bool:
-    """Whether argparse takes a token for a flag: a dash, and neither a number nor text with a space in it."""
+    """Whether argparse takes a token for a flag: a dash, no number, no space in its name."""
     if not token.startswith("-") or token == "-" or is_number(token):
         return False
     name = token.partition("=")[0]
-    return name in spellings() or " " not in token
+    return " " not in name
 
 
 def suggestion(name: str) -> str | None:

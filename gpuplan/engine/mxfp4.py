@@ -1,7 +1,8 @@
 """How the fused-MoE kernels change what is allocated for experts, by GPU generation.
 
-vLLM 0.32 vllm/model_executor/layers/fused_moe/oracle/{mxfp4,unquantized,nvfp4}.py: the kernel is the first of the list
-that the GPU supports, `mxfp4_round_up_hidden_size_and_intermediate_size` and its sibling pad to what it needs.
+vLLM 0.32 vllm/model_executor/layers/fused_moe/oracle/{mxfp4,unquantized,nvfp4}.py: the kernel is the first of
+the list that the GPU supports; `mxfp4_round_up_hidden_size_and_intermediate_size` and its sibling pad to
+what it needs.
 """
 
 from gpuplan.domain.model import Experts, Float4, Unquantized
@@ -26,7 +27,7 @@ def padded_experts(part: Experts, intermediate: int, compute_capability: str | N
 
 
 def keeps_all_scales(compute_capability: str | None) -> bool:
-    """Whether the NVFP4 kernels (FlashInfer's, on Blackwell) hold the input scales of other ranks' experts too."""
+    """Whether the NVFP4 kernels (FlashInfer's, on Blackwell) keep the input scales of all ranks' experts."""
     return _generation(compute_capability) >= DATACENTER_BLACKWELL
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
+from gpuplan.engine.launch_rules import launch_rules, option_rules
 from gpuplan.engine.parallel_rules import (
     FALLBACK_BACKENDS,
     Circumstances,
@@ -20,9 +21,7 @@ from gpuplan.engine.parallel_rules import (
     context_rules,
     device_rules,
     expert_rules,
-    launch_rules,
     model_rules,
-    option_rules,
     verify_rules,
 )
 

@@ -1,6 +1,7 @@
 """Bytes of a layer's parameters on one rank, as each quantization method of vLLM creates them.
 
-Shapes are those of vLLM's `create_weights` (vllm/model_executor/layers/quantization, 0.32), before kernels repack them.
+Shapes are those of vLLM's `create_weights` (vllm/model_executor/layers/quantization, 0.32), before kernels
+repack them.
 """
 
 from dataclasses import replace
@@ -29,7 +30,7 @@ SMALLEST_BLOCK = 32
 def matrix_bytes(
     scheme: Scheme, outputs: tuple[int, ...], inputs: int, itemsize: float, *, whole_inputs: int
 ) -> int:
-    """Bytes of one stacked weight of `outputs` rows (one entry per logical matrix) and `inputs` columns on a rank.
+    """Bytes of one stacked weight on a rank: `outputs` rows (one entry per logical matrix), `inputs` columns.
 
     `whole_inputs` is the unsplit input width, which rules the scales of a GPTQ checkpoint with act-order.
     Bias not included.
@@ -49,7 +50,8 @@ def matrix_bytes(
             return _grouped_bytes(scheme, rows, inputs, whole_inputs) + shape
         case Float4():
             scales = rows * (inputs // scheme.group_size)
-            return rows * (inputs // 2) + scales + len(outputs) * scheme.global_scales * SCALE_BYTES
+            per_matrix = scheme.global_scales * SCALE_BYTES + int(scheme.narrow_scales * itemsize)
+            return rows * (inputs // 2) + scales + len(outputs) * per_matrix
         case MicroscaledFloat8():
             return rows * inputs + rows * (inputs // scheme.group_size)
     assert_never(scheme)
@@ -101,7 +103,7 @@ def experts_bytes(
     bias: bool,
     total: int | None = None,
 ) -> int:
-    """Bytes of `local` experts of width `intermediate` on a rank: stacked gate+up (or up) and down weights, with biases.
+    """Bytes of `local` experts of width `intermediate` on a rank: gate+up (or up) and down weights, biases.
 
     `total` counts the experts of all ranks (None: `local`), whose input scales some kernels keep everywhere.
     """
@@ -135,8 +137,8 @@ def _expert_grouped(
 ) -> float:
     """One expert of packed integers.
 
-    GPTQ's Marlin method always allocates biases; groups that a rank's share does not hold whole are halved until it
-    does (AWQ and GPTQ, moe_wna16.py), there without biases and without zero points for GPTQ.
+    GPTQ's Marlin method always allocates biases; groups that a rank's share does not hold whole are halved
+    until it does (AWQ and GPTQ, moe_wna16.py), there without biases and without zero points for GPTQ.
     """
     size = scheme.group_size
     fitting = scheme if scheme.layout == "compressed" else _halved(scheme, hidden, intermediate)
@@ -174,7 +176,7 @@ def _expert_float8_scales(scheme: Float8, matrices: int, intermediate: int, hidd
 
 
 def expert_block(scheme: Float8, intermediate: int, hidden: int) -> tuple[int, int]:
-    """Block of the experts' scales on a rank: refined where the rank's share is no multiple of the checkpoint's block.
+    """Block of the experts' scales on a rank: refined where its share is no multiple of the checkpoint's.
 
     vLLM 0.32 layers/fused_moe/oracle/fp8.py `refine_fp8_moe_block_shape`.
     """
@@ -188,8 +190,8 @@ def expert_block(scheme: Float8, intermediate: int, hidden: int) -> tuple[int, i
 def linear_misfit(scheme: Scheme, outputs: tuple[int, ...], inputs: int, *, rows_split: bool) -> int:
     """Block size that a rank's share of a divided linear layer does not hold whole, 0 when it does.
 
-    `validate_fp8_block_shape` (fp8_utils.py; a stacked weight may end inside a block), `verify_group_size_divides_partition`
-    (marlin_utils.py), and the checks in modelopt.py.
+    `validate_fp8_block_shape` (fp8_utils.py; a stacked weight may end inside a block),
+    `verify_group_size_divides_partition` (marlin_utils.py), and the checks in modelopt.py.
     """
     match scheme:
         case Float8(granularity="block", block=(rows, columns)):
@@ -198,11 +200,12 @@ def linear_misfit(scheme: Scheme, outputs: tuple[int, ...], inputs: int, *, rows
             return columns if inputs % columns else 0
         case GroupedInteger(group_size=size) | Float4(group_size=size) | MicroscaledFloat8(group_size=size):
             return size if not rows_split and size > 0 and inputs % size else 0
-    return 0
+        case _:
+            return 0
 
 
 def experts_misfit(scheme: Scheme, hidden: int, intermediate: int) -> int:
-    """Block size that a rank's share of an expert does not hold whole, 0 when it does (or vLLM refines the blocks)."""
+    """Block size that a rank's share of an expert does not hold whole; 0: it does, or vLLM refines the blocks."""
     match scheme:
         case Float8(granularity="block", block=(rows, columns)):
             refined = expert_block(scheme, intermediate, hidden)
@@ -216,4 +219,5 @@ def experts_misfit(scheme: Scheme, hidden: int, intermediate: int) -> int:
         case GroupedInteger(group_size=size):
             fitting = _halved(scheme, hidden, intermediate).group_size
             return size if size > 0 and (intermediate % fitting or hidden % fitting) else 0
-    return 0
+        case _:
+            return 0

@@ -15,6 +15,7 @@ DECLARED_NOTE = "the hardware is declared in the inventory, not probed: all of i
 _MAX_NAMED = 5
 
 Label = tuple[str, str]
+_Facts = dict[tuple[str, int | None], DeviceFacts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +32,14 @@ class FleetOptions:
     """`K=V` each."""
 
 
-def read_fleet(options: FleetOptions) -> Fleet:
-    """The fleet to plan on; it has at least one usable GPU.
+def read_fleet(options: FleetOptions, inventory: Inventory | None = None) -> Fleet:
+    """The fleet to plan on; it has at least one usable GPU. An `inventory` already read is not read again.
 
     Raises InventoryError for a wrong file, UsageError for a host or label that is not there, NoHostError when no
     usable GPU is left.
     """
     labels = tuple(parse_label(text) for text in options.labels)
-    fleet = narrow(_whole_fleet(options), hosts=options.hosts, labels=labels)
+    fleet = narrow(_whole_fleet(options, inventory), hosts=options.hosts, labels=labels)
     require_usable(fleet)
     return fleet
 
@@ -54,7 +55,7 @@ def declared(inventory: Inventory) -> Fleet:
 
     A host that declares none is kept as failed. Facts come from the accelerator catalogue; `memory:` goes before it.
     """
-    facts: dict[str, DeviceFacts] = {}
+    facts: _Facts = {}
     hosts = tuple(_declared_host(entry, facts) for entry in inventory.hosts)
     return Fleet(hosts=hosts, basis=Basis.ASSUMED, notes=(DECLARED_NOTE,))
 
@@ -68,7 +69,9 @@ def narrow(fleet: Fleet, *, hosts: Sequence[str] = (), labels: Sequence[Label] =
     for name in hosts:
         if name not in known:
             near = did_you_mean(name, known)
-            raise UsageError(f"--host {shown(name)}: there is no such host{near}", hint=f"hosts: {_listed(known)}")
+            raise UsageError(
+                f"--host {shown(name)}: there is no such host{near}", hint=f"hosts: {_listed(known)}"
+            )
     for label in labels:
         _require_label(fleet, label)
     kept = tuple(
@@ -79,7 +82,9 @@ def narrow(fleet: Fleet, *, hosts: Sequence[str] = (), labels: Sequence[Label] =
     if not kept and fleet.hosts:
         filters = [f"--host {shown(name)}" for name in hosts]
         filters += [f"--label {shown(key)}={shown(value)}" for key, value in labels]
-        raise NoHostError(f"no host matches {' '.join(filters)} together", hint="leave one of the filters out")
+        raise NoHostError(
+            f"no host matches {' '.join(filters)} together", hint="leave one of the filters out"
+        )
     return replace(fleet, hosts=kept)
 
 
@@ -93,7 +98,12 @@ def parse_label(text: str) -> Label:
 
 def usable(host: Host, gpu: Gpu) -> bool:
     """Whether a plan may use a GPU at all: host seen, memory known, not excluded."""
-    return host.status is HostStatus.OK and gpu.total_bytes is not None and gpu.total_bytes > 0 and not gpu.excluded
+    return (
+        host.status is HostStatus.OK
+        and gpu.total_bytes is not None
+        and gpu.total_bytes > 0
+        and not gpu.excluded
+    )
 
 
 def require_usable(fleet: Fleet) -> None:
@@ -112,13 +122,13 @@ def require_usable(fleet: Fleet) -> None:
     )
 
 
-def _whole_fleet(options: FleetOptions) -> Fleet:
+def _whole_fleet(options: FleetOptions, inventory: Inventory | None) -> Fleet:
     if options.snapshot is not None:
         fleet = snapshot_json.load(options.snapshot)
         if options.inventory is None:
             return fleet
-        return _with_settings(fleet, inventory_yaml.load(options.inventory))
-    inventory = load_inventory(options)
+        return _with_settings(fleet, inventory or inventory_yaml.load(options.inventory))
+    inventory = inventory or load_inventory(options)
     if inventory is not None:
         return declared(inventory)
     places = ", ".join(str(path) for path in inventory_yaml.default_places(options.environ, options.cwd))
@@ -153,22 +163,20 @@ def _with_entry(host: Host, entry: HostEntry | None) -> Host:
     )
 
 
-def _declared_host(entry: HostEntry, facts: dict[str, DeviceFacts]) -> Host:
+def _declared_host(entry: HostEntry, facts: _Facts) -> Host:
     failure = None
     if not entry.gpus:
         detail = "no gpus declared in the inventory; add for example gpus: {name: H100-80GB, count: 8}"
         failure = HostFailure(stage="declare", detail=detail)
-    for declaration in entry.gpus:
-        if declaration.name not in facts:
-            facts[declaration.name] = _facts(declaration)
-    links = {facts[declaration.name].link for declaration in entry.gpus}
+    gpus = _declared_gpus(entry, facts)
+    links = {_facts(declaration, facts).link for declaration in entry.gpus}
     return Host(
         name=entry.name,
         address=entry.address,
         status=HostStatus.OK if entry.gpus else HostStatus.FAILED,
         failure=failure,
         labels=entry.labels,
-        gpus=_declared_gpus(entry, facts),
+        gpus=gpus,
         ram_total_bytes=entry.ram_bytes,
         ram_available_bytes=entry.ram_bytes,
         ram_reserved_bytes=entry.reserve_ram_bytes,
@@ -176,26 +184,29 @@ def _declared_host(entry: HostEntry, facts: dict[str, DeviceFacts]) -> Host:
     )
 
 
-def _facts(declaration: DeclaredGpus) -> DeviceFacts:
-    if declaration.memory_bytes is None:
-        return device_facts.look_up(declaration.name)
-    return device_facts.look_up_or_guess(declaration.name)
+def _facts(declaration: DeclaredGpus, known: _Facts) -> DeviceFacts:
+    """Facts of declared hardware; `known` keeps the answers."""
+    key = declaration.name, declaration.memory_bytes
+    if key not in known:
+        size = declaration.memory_bytes
+        name = declaration.name
+        known[key] = device_facts.of_catalogue(name) if size is None else device_facts.of_device(name, size)
+    return known[key]
 
 
-def _declared_gpus(entry: HostEntry, facts: Mapping[str, DeviceFacts]) -> tuple[Gpu, ...]:
+def _declared_gpus(entry: HostEntry, facts: _Facts) -> tuple[Gpu, ...]:
     gpus: list[Gpu] = []
     for declaration in entry.gpus:
-        device = facts[declaration.name]
-        total = declaration.memory_bytes if declaration.memory_bytes is not None else device.total_bytes
+        device = _facts(declaration, facts)
         for index in range(len(gpus), len(gpus) + declaration.count):
             gpu = Gpu(
                 index=index,
-                name=declaration.name,
+                name=device.name,
                 vendor=device.vendor,
                 backend=device.backend,
                 compute_capability=device.compute_capability,
-                total_bytes=total,
-                free_bytes=total,
+                total_bytes=device.total_bytes,
+                free_bytes=device.total_bytes,
                 bandwidth_bytes_per_second=device.bandwidth_bytes_per_second,
                 unified=device.unified,
                 reserved_bytes=entry.reserve_vram_bytes,
@@ -211,7 +222,11 @@ def _require_label(fleet: Fleet, label: Label) -> None:
     given = f"--label {shown(key)}={shown(value)}"
     if not values:
         keys = {name for host in fleet.hosts for name, _ in host.labels}
-        hint = f"labels: {_listed(keys)}" if keys else "give hosts labels in the inventory, for example labels: {zone: a}"
+        hint = (
+            f"labels: {_listed(keys)}"
+            if keys
+            else "give hosts labels in the inventory, for example labels: {zone: a}"
+        )
         raise UsageError(f"{given}: no host has the label {shown(key)!r}{did_you_mean(key, keys)}", hint=hint)
     if value not in values:
         near = did_you_mean(value, values)

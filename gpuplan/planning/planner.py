@@ -112,7 +112,7 @@ def model_summary(profile: ModelProfile) -> dict[str, object]:
         "name": profile.name,
         "architecture": profile.architecture,
         "weights_bytes": weights,
-        "evidence": profile.evidence.value,
+        "evidence": profile.evidence.label,
         "dtype": profile.dtype,
         "quantization": profile.quantization,
         "longest_context": profile.longest_context or None,
@@ -166,7 +166,7 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
                 code="GP501",
                 severity=Severity.WARNING,
                 subject={"architecture": request.profile.architecture},
-                figures={"evidence": request.profile.evidence.value},
+                figures={"evidence": request.profile.evidence.label},
             )
         )
     facts.extend(

@@ -295,7 +295,7 @@ def _siblings(case: _Case) -> Iterator[Remedy]:
 
 def _more_gpus(case: _Case) -> Iterator[Remedy]:
     """The fewest GPUs of the best kind in the fleet that would do on one host."""
-    if case.strategy not in (StrategyName.SINGLE_HOST, StrategyName.SINGLE_GPU) or not case.supply.offers:
+    if case.strategy in (StrategyName.MULTI_HOST, StrategyName.DATA_PARALLEL) or not case.supply.offers:
         return
     if user_world(case.arguments) is not None:
         return

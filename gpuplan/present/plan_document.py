@@ -365,3 +365,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     return value
+
+
+def estimate_document(
+    model: Mapping[str, Any], hardware: Mapping[str, Any], result: StrategyResult, facts: tuple[Fact, ...]
+) -> EstimateDocument:
+    """`gpuplan estimate -o json`: one candidate and why it does or does not fit."""
+    return EstimateDocument(
+        schema_version=SCHEMA_VERSION,
+        model=model,
+        hardware=hardware,
+        candidate=candidate_document(result.candidates[0]),
+        findings=tuple(finding_document(fact) for fact in (*result.facts, *facts)),
+        remedies=tuple(remedy_document(remedy) for remedy in result.remedies),
+    )

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from gpuplan.errors import GpuplanError
+from gpuplan.domain.hardware import Accelerator
+from gpuplan.sources.catalogue import accelerators
 
 BACKENDS = {"nvidia": "cuda", "amd": "rocm", "ascend": "cann"}
 """Software a vendor's devices are driven by."""
@@ -16,43 +17,61 @@ _MARKS = (
 class DeviceFacts:
     """Facts of one device type; None is unknown."""
 
+    name: str
+    """As the driver prints it, where the catalogue knows the device."""
     vendor: str
     backend: str
     compute_capability: str | None = None
     total_bytes: int | None = None
-    """What the driver reports."""
+    """What a process can have of it at most."""
     bandwidth_bytes_per_second: int | None = None
     unified: bool = False
     link: str | None = None
     """GPU to GPU inside a host."""
 
 
-def look_up(name: str) -> DeviceFacts:
-    """Facts of a catalogue or driver name; GpuplanError, with near misses, when the catalogue does not have it."""
-    from gpuplan.sources.catalogue import accelerators
+def of_catalogue(name: str) -> DeviceFacts:
+    """Facts of an accelerator a user names; UsageError, with near misses, when the catalogue does not have it."""
+    return _facts(accelerators.find(name))
 
-    found = accelerators.find(name)
+
+def of_device(name: str, total_bytes: int | None) -> DeviceFacts:
+    """Facts of a device by name and size; no more than vendor and backend where the catalogue does not know it.
+
+    A device of another size than the card it is named after, a MIG slice for one, has the card's compute capability
+    and not its bandwidth. `total_bytes` of the answer is what was given.
+    """
+    found = accelerators.by_device_name(name, total_bytes)
+    if found is not None:
+        return _facts(found, total_bytes)
+    card = accelerators.by_device_name(name)
+    if card is None:
+        return _guess(name, total_bytes)
     return DeviceFacts(
-        vendor=found.vendor,
-        backend=found.backend,
-        compute_capability=found.compute_capability,
-        total_bytes=found.total_bytes,
-        bandwidth_bytes_per_second=found.bandwidth_bytes_per_second,
-        unified=found.unified,
-        link=found.link,
+        name=name,
+        vendor=card.vendor,
+        backend=card.backend,
+        compute_capability=card.compute_capability,
+        total_bytes=total_bytes,
+        unified=card.unified,
     )
 
 
-def look_up_or_guess(name: str) -> DeviceFacts:
-    """Facts of a device; for one outside the catalogue no more than the vendor its name shows."""
-    try:
-        return look_up(name)
-    except GpuplanError:
-        return guess(name)
+def _facts(accelerator: Accelerator, total_bytes: int | None = None) -> DeviceFacts:
+    return DeviceFacts(
+        name=accelerator.device_name,
+        vendor=accelerator.vendor,
+        backend=accelerator.backend,
+        compute_capability=accelerator.compute_capability,
+        total_bytes=accelerator.memory_bytes if total_bytes is None else total_bytes,
+        bandwidth_bytes_per_second=accelerator.bandwidth_bytes_per_second,
+        unified=accelerator.unified,
+        link=accelerator.link,
+    )
 
 
-def guess(name: str) -> DeviceFacts:
+def _guess(name: str, total_bytes: int | None) -> DeviceFacts:
     """Vendor and backend from the words of a name; NVIDIA and CUDA when it shows none."""
     words = name.casefold()
     vendor = next((vendor for vendor, marks in _MARKS if any(mark in words for mark in marks)), "nvidia")
-    return DeviceFacts(vendor=vendor, backend=BACKENDS[vendor])
+    return DeviceFacts(name=name, vendor=vendor, backend=BACKENDS[vendor], total_bytes=total_bytes)

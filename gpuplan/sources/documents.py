@@ -105,9 +105,13 @@ def read_bytes(path: Path | str, *, limit: int, missing_hint: str) -> bytes:
     except ValueError:
         raise InventoryError(f"{shown(path)}: is not a path", hint=missing_hint) from None
     except OSError as error:
-        raise InventoryError(f"{path}: cannot be read: {error.strerror or error}", hint=missing_hint) from None
+        raise InventoryError(
+            f"{path}: cannot be read: {error.strerror or error}", hint=missing_hint
+        ) from None
     if len(content) > limit:
-        raise InventoryError(f"{path}: is larger than {limit // 1024**2} MiB, the most that is read", hint=missing_hint)
+        raise InventoryError(
+            f"{path}: is larger than {limit // 1024**2} MiB, the most that is read", hint=missing_hint
+        )
     return content
 
 

@@ -129,7 +129,9 @@ class ReserveKeys(Keys):
 class GpusKeys(Keys):
     name: Text = Field(description="a name `gpuplan gpus` lists")
     count: Annotated[int, Field(strict=True, ge=1, le=MAX_GPUS)] = 1
-    memory: MemorySize | None = Field(None, description="memory of each, for hardware `gpuplan gpus` does not list")
+    memory: MemorySize | None = Field(
+        None, description="memory of each, for hardware `gpuplan gpus` does not list"
+    )
 
 
 Gpus = Annotated[list[GpusKeys], BeforeValidator(_listed, json_schema_input_type=GpusKeys | list[GpusKeys])]

@@ -171,7 +171,10 @@ def _contradictions(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tup
     ray, service = inventory.vllm.ray_ports, inventory.vllm.service_ports
     if ray[0] <= service[1] and service[0] <= ray[1]:
         key = "ray_ports" if keys.vllm.ray_ports is not None else "service_ports"
-        yield ("vllm", key), f"Ray's ports {ray[0]}-{ray[1]} overlap the service ports {service[0]}-{service[1]}"
+        yield (
+            ("vllm", key),
+            f"Ray's ports {ray[0]}-{ray[1]} overlap the service ports {service[0]}-{service[1]}",
+        )
 
 
 def _repeated(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Location, str]]:
@@ -219,11 +222,11 @@ def _unknown_device(name: str, devices: dict[str, str | None]) -> str | None:
     """Why a device name is not usable without `memory`, None when it is; `devices` keeps the answers."""
     if name not in devices:
         try:
-            device_facts.look_up(name)
+            device_facts.of_catalogue(name)
             devices[name] = None
         except GpuplanError as error:
             way_out = "give its size as 'memory: 80GiB', or pick a name of `gpuplan gpus`"
-            devices[name] = f"{shown(error.message) if len(error.message) > 200 else error.message}; {way_out}"
+            devices[name] = (
+                f"{shown(error.message) if len(error.message) > 200 else error.message}; {way_out}"
+            )
     return devices[name]
-
-

@@ -82,27 +82,27 @@ def parse_header(text: bytes, *, file: str, file_bytes: int | None) -> Header:
 
     Raises ModelError naming the file, and the tensor where one is at fault.
     """
-    entries = _decode(text, file)
-    kinds: dict[TensorKind, TensorKind] = {}
+    known: dict[tuple[str, tuple[int, ...], int], TensorKind] = {}
     spans: list[tuple[int, int, str]] = []
     names: list[str] = []
     columns: list[TensorKind] = []
-    unknown: set[str] = set()
-    for name, entry in entries:
+    for name, entry in _decode(text, file):
         if name == "__metadata__":
             continue
-        kind, begin = _kind(name, entry, file)
-        if kind.dtype not in DTYPE_BITS:
-            unknown.add(kind.dtype)
-        spans.append((begin, begin + kind.bytes, name))
+        dtype, shape, begin, end = _fields(name, entry, file)
+        key = (dtype, shape, end - begin)
+        kind = known.get(key)
+        if kind is None:
+            kind = known[key] = _kind(name, *key, file)
+        spans.append((begin, end, name))
         names.append(name)
-        columns.append(kinds.setdefault(kind, kind))
+        columns.append(kind)
     data_bytes = None if file_bytes is None else file_bytes - LENGTH_BYTES - len(text)
     _check_layout(spans, data_bytes, file)
     return Header(
         file=file,
         tensors=TensorIndex(names=tuple(names), kinds=tuple(columns)),
-        unknown_dtypes=tuple(sorted(unknown)),
+        unknown_dtypes=tuple(sorted({kind.dtype for kind in known.values()} - DTYPE_BITS.keys())),
     )
 
 
@@ -180,35 +180,39 @@ def _decode(text: bytes, file: str) -> Iterable[tuple[str, Any]]:
     return document
 
 
-def _kind(name: str, entry: Any, file: str) -> tuple[TensorKind, int]:
-    """The tensor's kind and where its bytes begin."""
+def _fields(name: str, entry: Any, file: str) -> tuple[str, tuple[int, ...], int, int]:
+    """Type, shape, and where the tensor's bytes begin and end."""
     fields = dict(entry) if isinstance(entry, tuple) else {}
-    dtype, shape, offsets = (
-        fields.get("dtype"),
-        _sizes(fields.get("shape")),
-        _sizes(fields.get("data_offsets")),
-    )
+    dtype = fields.get("dtype")
+    shape, offsets = _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         raise _broken(file, f"tensor {name[:100]!r} lacks a valid dtype, shape or data_offsets")
-    if len(shape) > _MAX_RANK:
-        raise _broken(file, f"tensor {name[:100]!r} has {len(shape)} dimensions")
     begin, end = offsets
     if end < begin:
         raise _broken(file, f"tensor {name[:100]!r} ends before it begins ({begin} to {end})")
-    kind = TensorKind(dtype=dtype, shape=shape, bytes=end - begin)
+    return dtype, shape, begin, end
+
+
+def _kind(name: str, dtype: str, shape: tuple[int, ...], size: int, file: str) -> TensorKind:
+    """The kind of these facts, once they are known to agree."""
+    if len(shape) > _MAX_RANK:
+        raise _broken(file, f"tensor {name[:100]!r} has {len(shape)} dimensions")
+    kind = TensorKind(dtype=dtype, shape=shape, bytes=size)
     bits = DTYPE_BITS.get(dtype)
-    if bits is not None and kind.bytes != ceil_div(kind.elements * bits, 8):
-        needed = ceil_div(kind.elements * bits, 8)
+    needed = size if bits is None else ceil_div(kind.elements * bits, 8)
+    if size != needed:
         raise _broken(
-            file,
-            f"tensor {name[:100]!r} ({dtype}, shape {list(shape)}) needs {needed} bytes but has {kind.bytes}",
+            file, f"tensor {name[:100]!r} ({dtype}, shape {list(shape)}) needs {needed} bytes but has {size}"
         )
-    return kind, begin
+    return kind
 
 
 def _sizes(value: Any) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 2**63 for item in value):
+    if not isinstance(value, list):
         return None
+    for item in value:
+        if type(item) is not int or not 0 <= item < 2**63:
+            return None
     return tuple(value)
 
 

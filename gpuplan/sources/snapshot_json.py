@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.domain.fleet import Basis, Fleet, Gpu, GpuProcess, Host, HostFailure, HostStatus
 from gpuplan.errors import InventoryError
 from gpuplan.sources import device_facts
-from gpuplan.sources.device_facts import DeviceFacts
+from gpuplan.sources.device_facts import BACKENDS, DeviceFacts
 from gpuplan.sources.documents import Faults, Location, decode, location, nearest, read_bytes, shown
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ MAX_BYTES = 256 * 1024**2
 _PROBE = "`gpuplan probe --save FILE` writes a snapshot"
 _SCHEMA = "`gpuplan schema snapshot` prints every key"
 _MAX_NAMED = 4
+_VENDORS = {backend: vendor for vendor, backend in BACKENDS.items()}
 
 
 def load(path: Path | str) -> Fleet:
@@ -157,7 +158,7 @@ class _Reader:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._facts: dict[str, DeviceFacts] = {}
+        self._facts: dict[tuple[str, int | None], DeviceFacts] = {}
         self._unknown_memory: list[str] = []
 
     def fleet(self, keys: "SnapshotKeys") -> Fleet:
@@ -167,7 +168,9 @@ class _Reader:
             name = host["name"]
             if first.setdefault(name.casefold(), number) != number:
                 at = location(("hosts", number, "name"))
-                self._faults.add(at, f"{shown(name)!r} is already the name of hosts[{first[name.casefold()]}]")
+                self._faults.add(
+                    at, f"{shown(name)!r} is already the name of hosts[{first[name.casefold()]}]"
+                )
             hosts.append(self._host(host, number))
         return Fleet(
             hosts=tuple(hosts),
@@ -188,10 +191,14 @@ class _Reader:
         status = HostStatus(host.get("status", "ok"))
         memory = host.get("memory") or {}
         gpus = sorted(
-            (self._gpu(gpu, ("hosts", number, "gpus", place), host["name"]) for place, gpu in enumerate(host.get("gpus", ()))),
+            (
+                self._gpu(gpu, ("hosts", number, "gpus", place), host["name"])
+                for place, gpu in enumerate(host.get("gpus", ()))
+            ),
             key=lambda gpu: gpu.index,
         )
         self._refuse_repeated(gpus, number)
+        links = {self._facts[gpu.name, gpu.total_bytes].link for gpu in gpus}
         total, available = memory.get("total_bytes"), memory.get("available_bytes")
         if total is not None and available is not None and available > total:
             at = location(("hosts", number, "memory", "available_bytes"))
@@ -206,14 +213,14 @@ class _Reader:
             ram_total_bytes=total,
             ram_available_bytes=available if available is not None else total,
             ram_reserved_bytes=memory.get("reserved_bytes", 0),
-            link=host.get("link"),
+            link=host.get("link") or (links.pop() if len(links) == 1 else None),
         )
 
     def _failure(self, host: "HostKeys", status: HostStatus, number: int) -> HostFailure | None:
         failure = host.get("failure")
         if failure is not None and status is HostStatus.OK:
             at = location(("hosts", number, "failure"))
-            self._faults.add(at, "a host with a failure needs \"status\": \"unreachable\" or \"failed\"")
+            self._faults.add(at, 'a host with a failure needs "status": "unreachable" or "failed"')
         if failure is not None:
             return HostFailure(stage=failure["stage"], detail=failure["detail"])
         if status is HostStatus.OK:
@@ -236,28 +243,36 @@ class _Reader:
 
     def _gpu(self, gpu: "GpuKeys", at: Location, host: str) -> Gpu:
         name, memory = gpu["name"], gpu["memory"]
-        facts = self._facts.get(name)
-        if facts is None:
-            facts = self._facts[name] = device_facts.look_up_or_guess(name)
         total = memory["total_bytes"] or None
+        facts = self._facts_of(gpu, total)
         if total is None:
             self._unknown_memory.append(f"{shown(host)} GPU {gpu['index']}")
         unified = gpu.get("unified")
+        vendor = gpu.get("vendor") or _VENDORS.get(gpu.get("backend") or "", facts.vendor)
         return Gpu(
             index=gpu["index"],
             name=name,
             uuid=gpu.get("uuid"),
-            vendor=gpu.get("vendor") or facts.vendor,
-            backend=gpu.get("backend") or facts.backend,
+            vendor=vendor,
+            backend=gpu.get("backend")
+            or (facts.backend if vendor == facts.vendor else BACKENDS.get(vendor, vendor)),
             compute_capability=gpu.get("compute_capability") or facts.compute_capability,
             total_bytes=total,
             free_bytes=self._free(memory, total, at),
-            bandwidth_bytes_per_second=gpu.get("bandwidth_bytes_per_second") or facts.bandwidth_bytes_per_second,
+            bandwidth_bytes_per_second=gpu.get("bandwidth_bytes_per_second")
+            or facts.bandwidth_bytes_per_second,
             processes=tuple(_process(process) for process in gpu.get("processes", ())),
             unified=facts.unified if unified is None else unified,
             reserved_bytes=memory.get("reserved_bytes", 0),
             excluded=gpu.get("excluded", False),
         )
+
+    def _facts_of(self, gpu: "GpuKeys", total: int | None) -> DeviceFacts:
+        key = gpu["name"], total
+        facts = self._facts.get(key)
+        if facts is None:
+            facts = self._facts[key] = device_facts.of_device(*key)
+        return facts
 
     def _free(self, memory: Mapping[str, Any], total: int | None, at: Location) -> int | None:
         free: int | None = memory.get("free_bytes")

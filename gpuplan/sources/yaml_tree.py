@@ -140,7 +140,11 @@ class _Composer:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    _fail(self._faults, event.start_mark.line + 1, "a second document starts here; write one only")
+                    _fail(
+                        self._faults,
+                        event.start_mark.line + 1,
+                        "a second document starts here; write one only",
+                    )
                 root = self._node(next(self._events), 1)
         return None if root is None or root.value is None else root
 
@@ -203,7 +207,9 @@ class _Composer:
             if key == "<<" and event.implicit[0]:
                 merged |= self._merged(value, key_line)
             elif key in items:
-                self._faults.add("", f"the key {shown(key)!r} is repeated, first on line {key_lines[key]}", key_line)
+                self._faults.add(
+                    "", f"the key {shown(key)!r} is repeated, first on line {key_lines[key]}", key_line
+                )
             else:
                 items[key], key_lines[key] = value, key_line
         branches = [*items.values(), *merged.values()]

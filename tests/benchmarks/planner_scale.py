@@ -16,6 +16,9 @@ import time
 from dataclasses import dataclass
 
 from gpuplan.domain.fleet import Fleet, Gpu, Host
+from gpuplan.engine.architectures.describe import describe
+from gpuplan.planning.planner import plan
+from gpuplan.planning.request import PlanRequest
 from gpuplan.units import GIB, KIB, MIB
 
 GPUS_PER_HOST = 8
@@ -25,6 +28,22 @@ SMALL_SECONDS = 1.0
 SMALL_BYTES = 300 * MIB
 LARGE_FACTOR = 12.0
 RUNS = 3
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 128,
+    "hidden_size": 5120,
+    "intermediate_size": 25600,
+    "max_position_embeddings": 40960,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+    "rope_theta": 1000000,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151936,
+}
+"""Of the size of Qwen3-32B."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +81,6 @@ def _gpu(host: int, index: int) -> Gpu:
 
 def measure(hosts: int) -> Measure:
     """Plan once, in this process."""
-    from gpuplan.planning.planner import plan
-
     request = request_for(fleet_of(hosts))
     gc.collect()
     start = time.process_time()
@@ -78,9 +95,9 @@ def measure_apart(hosts: int) -> Measure:
     return Measure(**json.loads(done.stdout))
 
 
-def request_for(fleet: Fleet) -> object:
-    """The request the planner answers: one model of catalogue size on this fleet."""
-    raise NotImplementedError
+def request_for(fleet: Fleet) -> PlanRequest:
+    """A dense model of 32 billion parameters that fits one GPU only where most of it is free."""
+    return PlanRequest(fleet=fleet, profile=describe("dense-32b", CONFIG))
 
 
 def main() -> int:

@@ -98,7 +98,11 @@ def compressed_shape(config: ConfigView) -> CompressedShape:
         output_rank=config.integer("o_lora_rank"),
         window=config.integer("sliding_window"),
         ratios=tuple(ratios[:count]),
-        indexer=IndexerShape(heads=config.integer("index_n_heads"), head=config.integer("index_head_dim")),
+        indexer=IndexerShape(
+            heads=config.integer("index_n_heads"),
+            head=config.integer("index_head_dim"),
+            chosen=config.integer("index_topk"),
+        ),
         streams=config.integer("hc_mult", most=64),
         experts=config.integer("n_routed_experts"),
         top_k=config.integer("num_experts_per_tok"),

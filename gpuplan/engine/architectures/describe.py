@@ -10,8 +10,18 @@ from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Context
 from gpuplan.engine.architectures.quantizer import Quantizer, quantizer_for
 from gpuplan.engine.architectures.registry import BUILDERS
-from gpuplan.errors import ModelError
+from gpuplan.engine.architectures.unknown import build_unknown
 
+ARCHITECTURE_OF_TYPE = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+}
+"""Where a config names no architecture."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
 
 
@@ -39,9 +49,7 @@ def describe(
         config=view, quantizer=quantizer, itemsize=DTYPE_BYTES[resolved], pooling=pooling, architecture=architecture
     )
     builder = BUILDERS.get(architecture)
-    if builder is None:
-        raise ModelError(f"{name}: architecture {architecture!r} is not known")
-    blueprint = builder(context)
+    blueprint = build_unknown(context, name, checkpoint_bytes) if builder is None else builder(context)
     kinds, order = _kinds(_with_scales(blueprint.layers, quantizer, DTYPE_BYTES[resolved]))
     draft_kinds, draft_order = _kinds(_with_scales(blueprint.drafts, quantizer, DTYPE_BYTES[resolved]))
     return ModelProfile(
@@ -66,7 +74,7 @@ def describe(
         kv_cache_dtype=blueprint.kv_cache_dtype or quantizer.kv_cache_dtype,
         supports_pipeline=blueprint.supports_pipeline,
         pooling=pooling,
-        evidence=evidence,
+        evidence=_evidence(blueprint, evidence, checkpoint_bytes),
         recognised=blueprint.recognised,
         assumptions=(*blueprint.assumptions, *quantizer.assumptions),
         checkpoint_bytes=checkpoint_bytes,
@@ -75,9 +83,9 @@ def describe(
 
 def _architecture(view: ConfigView) -> str:
     names = view.items("architectures")
-    if not names or not isinstance(names[0], str):
-        raise view.error("architectures", "is missing or empty")
-    return str(names[0])
+    if names and isinstance(names[0], str):
+        return names[0]
+    return ARCHITECTURE_OF_TYPE.get(view.text("model_type"), "")
 
 
 def _dtype(view: ConfigView, asked: str | None) -> str:
@@ -115,3 +123,10 @@ def _kinds(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[int, ...
 def _longest_context(blueprint: Blueprint, view: ConfigView) -> int:
     text = blueprint.text_view or view
     return text.integer("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0, least=0)
+
+
+def _evidence(blueprint: Blueprint, given: Evidence, checkpoint_bytes: int | None) -> Evidence:
+    """An unknown layout without checkpoint bytes rests on its config, or on its name alone."""
+    if blueprint.recognised or checkpoint_bytes is not None:
+        return given
+    return Evidence.CONFIG if blueprint.layers else Evidence.NAME

@@ -3,12 +3,11 @@
 vLLM 0.32: vllm/model_executor/models/{minicpm3,minicpm}.py.
 """
 
-from gpuplan.domain.model import Layer, Partition, Shard
+from gpuplan.domain.model import Layer, Partition, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.context import (
     Blueprint,
     Context,
     attention_cache,
-    final_norm,
     layer_count,
     parts_of,
     rotary_buffer,
@@ -48,7 +47,7 @@ def build_minicpm3(context: Context) -> Blueprint:
         layers=tuple(layer(index) for index in range(layer_count(config))),
         parts=(
             *context.vocabulary_parts(vocabulary, shape.hidden, tied=tied, everywhere=True),
-            final_norm(context, shape.hidden),
+            ResidentPart(part=context.norm("norm", shape.hidden), residence=Residence.EVERY),
             rotary_buffer(positions, shape.rope, context.itemsize),
         ),
         hidden=shape.hidden,

@@ -1,6 +1,7 @@
 """MiniMax M2 and M3.
 
-vLLM 0.32: vllm/model_executor/models/minimax_m2.py, vllm/models/minimax_m3/{nvidia/model,common/vision_tower}.py.
+vLLM 0.32: vllm/model_executor/models/minimax_m2.py,
+vllm/models/minimax_m3/{nvidia/model,common/vision_tower}.py.
 """
 
 from collections.abc import Callable

@@ -111,6 +111,8 @@ class IndexerShape:
 
     heads: int
     head: int
+    chosen: int = 0
+    """Entries it chooses per token."""
     frequency: int = 1
     """Every so many layers have one of their own; the others use the last one's choice."""
     offset: int = 2
@@ -134,6 +136,7 @@ def indexer_shape(config: ConfigView) -> IndexerShape | None:
     return IndexerShape(
         heads=config.integer("index_n_heads"),
         head=config.integer("index_head_dim"),
+        chosen=config.integer("index_topk"),
         frequency=config.integer("index_topk_freq", default=1),
         offset=config.integer("index_skip_topk_offset", default=2, least=0),
         pattern=pattern,
@@ -161,7 +164,12 @@ def indexer_cache(indexer: IndexerShape, *, tokens_per_state: int = 1) -> Cache:
     """An 8-bit key and its float32 scales per token (132 bytes for a head of 128)."""
     width = indexer.head + indexer.head // INDEXER_BLOCK * FLOAT32
     return Cache(
-        kind=CacheKind.INDEXER, heads=1, head_size=width, fixed_bytes_per_token=width, tokens_per_state=tokens_per_state
+        kind=CacheKind.INDEXER,
+        heads=1,
+        head_size=width,
+        fixed_bytes_per_token=width,
+        tokens_per_state=tokens_per_state,
+        chosen=indexer.chosen,
     )
 
 

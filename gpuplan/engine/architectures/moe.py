@@ -56,7 +56,7 @@ def router(
     bias: bool = False,
     quantized: bool = False,
 ) -> Part:
-    """The gate: a whole matrix on every rank, in the model's own type unless vLLM hands it the quantization config."""
+    """The gate: whole on every rank, in the model's own type unless vLLM hands it the quantization config."""
     if quantized:
         return context.linear(path, hidden, experts, Shard.REPLICATED, bias=bias)
     units = hidden * experts + (experts if bias else 0)
@@ -158,7 +158,7 @@ def plain_layers(
     intermediate: int = 0,
     prefix: str = "model",
 ) -> tuple[Layer, ...]:
-    """Decoder layers of ordinary attention, two norms and whatever `mlp` gives for a layer's number and path."""
+    """Decoder layers of ordinary attention, two norms and what `mlp` gives for a layer's number and path."""
     cache: tuple[Cache, ...] = (attention_cache(size.kv_heads, size.head_size, window=window),)
     norms = pair_of_norms(context, size.hidden, bias=norm_bias)
 
@@ -231,9 +231,9 @@ def qwen_mlp(context: Context, config: ConfigView, hidden: int, *, router_quanti
             config.integer("moe_intermediate_size"),
         )
         gate = router(context, f"{path}.mlp.gate", hidden, experts, quantized=router_quantized)
-        if not shared:
-            return (gate, routed)
         own_gate = router(context, f"{path}.mlp.shared_expert_gate", hidden, 1)
+        if not shared:
+            return (gate, routed) if router_quantized else (gate, own_gate, routed)
         return (gate, own_gate, *context.gated_mlp(f"{path}.mlp.shared_expert", hidden, shared), routed)
 
     return mlp

@@ -1,7 +1,7 @@
 """Mixtures of experts with ordinary attention, shared experts and some dense layers first.
 
-vLLM 0.32: vllm/model_executor/models/{glm4_moe,ernie45_moe,exaone_moe,afmoe,bailing_moe,granitemoe,granitemoeshared,
-dbrx,step3p5}.py.
+vLLM 0.32: vllm/model_executor/models/{glm4_moe,ernie45_moe,exaone_moe,afmoe,bailing_moe,granitemoe,
+granitemoeshared,dbrx,step3p5}.py.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ def sparse_block(
     block: str,
     hidden: int,
     experts: int,
+    *,
     top_k: int,
     width: int,
-    *,
     shared: int = 0,
     shared_name: str = "shared_experts",
     gate_itemsize: float | None = None,
@@ -70,8 +70,8 @@ def build_glm4_moe(context: Context) -> Blueprint:
             f"{path}.mlp",
             size.hidden,
             expert_count(config, "n_routed_experts"),
-            config.integer("num_experts_per_tok", most=MOST_EXPERTS),
-            width,
+            top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
+            width=width,
             shared=config.integer("n_shared_experts", default=0, least=0, most=1024) * width,
             gate_itemsize=FLOAT32,
             correction=True,
@@ -107,8 +107,8 @@ def build_ernie45_moe(context: Context) -> Blueprint:
             f"{path}.mlp",
             size.hidden,
             experts,
-            config.integer("moe_k", default=2, most=MOST_EXPERTS),
-            width,
+            top_k=config.integer("moe_k", default=2, most=MOST_EXPERTS),
+            width=width,
             shared=config.integer("moe_num_shared_experts", default=0, least=0, most=1024) * width,
             gate_itemsize=FLOAT32,
             correction=True,
@@ -138,8 +138,8 @@ def build_exaone_moe(context: Context) -> Blueprint:
             f"{path}.mlp",
             size.hidden,
             expert_count(config, "num_experts"),
-            config.integer("num_experts_per_tok", most=MOST_EXPERTS),
-            width,
+            top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
+            width=width,
             shared=config.integer("num_shared_experts", default=0, least=0, most=1024) * width,
             correction=True,
         )
@@ -191,8 +191,8 @@ def build_afmoe(context: Context) -> Blueprint:
             f"{path}.mlp",
             size.hidden,
             expert_count(config, "num_experts"),
-            config.integer("num_experts_per_tok", most=MOST_EXPERTS),
-            width,
+            top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
+            width=width,
             shared=config.integer("num_shared_experts", default=0, least=0, most=1024) * width,
             gate_itemsize=FLOAT32,
             correction=True,
@@ -239,8 +239,8 @@ def build_bailing_moe(context: Context) -> Blueprint:
             f"{path}.mlp",
             size.hidden,
             expert_count(config, "num_experts"),
-            config.integer("num_experts_per_tok", most=MOST_EXPERTS),
-            width,
+            top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
+            width=width,
             shared=shared,
             gate_itemsize=router_bytes,
             correction=config.flag("moe_router_enable_expert_bias"),
@@ -277,8 +277,8 @@ def build_granite_moe(context: Context) -> Blueprint:
             f"{path}.block_sparse_moe",
             size.hidden,
             expert_count(config, "num_local_experts"),
-            config.integer("num_experts_per_tok", most=MOST_EXPERTS),
-            width,
+            top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
+            width=width,
         )
         if not shared:
             return experts
@@ -408,8 +408,8 @@ def _step_experts(context: Context, config: ConfigView, block: str, hidden: int)
         block,
         hidden,
         expert_count(config, "moe_num_experts"),
-        config.integer("moe_top_k", default=8, most=MOST_EXPERTS),
-        config.integer("moe_intermediate_size"),
+        top_k=config.integer("moe_top_k", default=8, most=MOST_EXPERTS),
+        width=config.integer("moe_intermediate_size"),
         shared=config.integer("share_expert_dim", "share_expert_dims", default=0, least=0),
         shared_name="share_expert",
         gate_itemsize=FLOAT32,

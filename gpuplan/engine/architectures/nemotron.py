@@ -1,4 +1,4 @@
-"""NVIDIA Nemotron: Nemotron-H and Nemotron 3 (Mamba-2, attention, MLP and MoE layers in a written order), Nemotron-NAS.
+"""NVIDIA Nemotron: Nemotron-H and 3 (Mamba-2, attention, MLP and MoE layers in a written order), Nemotron-NAS.
 
 vLLM 0.32: vllm/model_executor/models/{nemotron_h,nemotron_h_mtp,nemotron_nas}.py.
 """
@@ -37,7 +37,7 @@ Mixed = tuple[tuple[Part, ...], tuple[Cache, ...], int]
 
 
 def build_nemotron_h(context: Context) -> Blueprint:
-    """Nemotron-H: each layer is one mixer behind one norm; embedding, head and norm on every pipeline stage."""
+    """Nemotron-H: each layer is one mixer behind one norm; embedding, head, norm on every pipeline stage."""
     config = context.config
     hidden = config.integer("hidden_size")
     pattern = _pattern(config, "hybrid_override_pattern", "layers_block_type", "layer_types")
@@ -75,13 +75,15 @@ def _pattern(config: ConfigView, letters: str, *names: str) -> str:
     if not listed:
         blocks = config.items("block_configs")
         listed = tuple(block.get("block_type") if isinstance(block, Mapping) else None for block in blocks)
-    if not 0 < len(listed) <= MOST_LAYERS or any(not isinstance(kind, str) or kind not in KINDS for kind in listed):
+    if not 0 < len(listed) <= MOST_LAYERS or any(
+        not isinstance(kind, str) or kind not in KINDS for kind in listed
+    ):
         raise config.error(letters, "is missing, and no list of layer types stands in for it")
     return "".join(KINDS[kind] for kind in listed)
 
 
 def _of_layer(config: ConfigView, pattern: str, index: int) -> ConfigView:
-    """The config with what a pruned model says about this layer, and its own width where widths are listed."""
+    """The config with what a pruned model says about this layer, and its width where widths are listed."""
     values = dict(config.values)
     blocks = config.items("block_configs")
     if index < len(blocks) and isinstance(blocks[index], Mapping):
@@ -205,16 +207,22 @@ def build_nemotron_nas(context: Context) -> Blueprint:
     blocks = config.items("block_configs")
     if len(blocks) < count or not all(isinstance(block, Mapping) for block in blocks[:count]):
         raise config.error("block_configs", f"does not describe each of the {count} layers")
-    views = [ConfigView(block, f"{config.place}: block_configs[{index}]") for index, block in enumerate(blocks[:count])]
+    views = [
+        ConfigView(block, f"{config.place}: block_configs[{index}]")
+        for index, block in enumerate(blocks[:count])
+    ]
     layers = tuple(
-        _nas_layer(context, view, f"model.layers.{index}", hidden, heads, head_size) for index, view in enumerate(views)
+        _nas_layer(context, view, f"model.layers.{index}", hidden, heads, head_size)
+        for index, view in enumerate(views)
     )
     kv_heads = max((cache.heads for layer in layers for cache in layer.caches), default=0)
     positions = config.integer("max_position_embeddings", default=8192, least=0)
     return Blueprint(
         layers=layers,
         parts=(
-            *context.vocabulary_parts(config.integer("vocab_size"), hidden, tied=config.flag("tie_word_embeddings")),
+            *context.vocabulary_parts(
+                config.integer("vocab_size"), hidden, tied=config.flag("tie_word_embeddings")
+            ),
             final_norm(context, hidden),
             rotary_buffer(positions, head_size, context.itemsize),
         ),
@@ -226,7 +234,9 @@ def build_nemotron_nas(context: Context) -> Blueprint:
     )
 
 
-def _nas_layer(context: Context, block: ConfigView, path: str, hidden: int, heads: int, head_size: int) -> Layer:
+def _nas_layer(
+    context: Context, block: ConfigView, path: str, hidden: int, heads: int, head_size: int
+) -> Layer:
     config = context.config
     attention, ffn = block.view("attention"), block.view("ffn")
     parts: tuple[Part, ...] = ()

@@ -1,7 +1,8 @@
-"""Which weight scheme each module of a checkpoint has: the checkpoint's quantization config, and what it leaves alone.
+"""Which weight scheme each module of a checkpoint has, by its quantization config and what that leaves alone.
 
-`quantizer_for` chooses as vLLM 0.32 does (config/model.py `_verify_quantization`, transformers_utils/config.py): the
-config's own `quantization_config`, that of its text model, `compression_config`, else `hf_quant_config.json`.
+`quantizer_for` chooses as vLLM 0.32 does (config/model.py `_verify_quantization`,
+transformers_utils/config.py): the config's own `quantization_config` or `compression_config`, that of its text model, else
+`hf_quant_config.json`.
 """
 
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ class Quantizer(Protocol):
     assumptions: tuple[str, ...]
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
-        """Scheme of the linear layer at `path`; `fused` are the checkpoint's names of what it stacks (`q_proj`, …)."""
+        """Scheme of the linear layer at `path`; `fused`: the checkpoint's names of what it stacks (`q_proj`)."""
 
     def experts(self, path: str) -> Scheme:
         """Scheme of the routed experts at `path` (`model.layers.3.mlp.experts`)."""
@@ -58,7 +59,7 @@ class Quantizer(Protocol):
 def quantizer_for(
     config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None, override: str | None
 ) -> Quantizer:
-    """The quantizer a checkpoint asks for; `override` is `--quantization`. Raises ModelError for a config it cannot read."""
+    """The quantizer a checkpoint asks for; `override` is `--quantization`. Raises ModelError for a bad config."""
     found = _declared(config, hf_quant_config)
     if found is None:
         return _online(override)
@@ -77,7 +78,11 @@ def quantizer_for(
         case "mxfp8":
             return ModelOptQuantizer({"quant_algo": "MXFP8", **found})
         case "compressed-tensors":
-            if model_type in KIMI_K3 and found.get("format") == "mxfp4-pack-quantized":
+            if (
+                isinstance(model_type, str)
+                and model_type in KIMI_K3
+                and found.get("format") == "mxfp4-pack-quantized"
+            ):
                 return Mxfp4Quantizer("mxfp4", "deepseek_v4")
             return CompressedQuantizer(found)
         case "mxfp4" | "gpt_oss_mxfp4":
@@ -92,7 +97,7 @@ def quantizer_for(
 
 
 KIMI_K3 = frozenset({"kimi_k3", "kimi_k3_text"})
-"""Model types whose MXFP4 experts vLLM hands to the MXFP4 method whatever their packing (models/config.py)."""
+"""Model types whose MXFP4 experts vLLM hands to the MXFP4 method (model_executor/models/config.py)."""
 
 
 def _other(method: str, found: Mapping[str, Any]) -> Quantizer:
@@ -115,6 +120,12 @@ def _other(method: str, found: Mapping[str, Any]) -> Quantizer:
             return torchao_quantizer(found)
         case "bitsandbytes":
             return bitsandbytes_quantizer(found)
+        case _:
+            return _estimated(method, found)
+
+
+def _estimated(method: str, found: Mapping[str, Any]) -> Quantizer:
+    """A method known by nothing but its name and bits."""
     bits = view_of(found).optional_integer("bits", "w_bit", "weight_bits", least=1, most=16)
     if bits is None:
         raise unknown_method(method)

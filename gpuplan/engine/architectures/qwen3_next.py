@@ -1,4 +1,4 @@
-"""Qwen3-Next, Qwen3.5 and Qwen3.6: gated delta nets with a gated full attention every few layers, dense or MoE.
+"""Qwen3-Next, Qwen3.5 and Qwen3.6: gated delta nets with gated full attention every few layers, dense or MoE.
 
 vLLM 0.32: vllm/model_executor/models/{qwen3_next,qwen3_next_mtp,qwen3_5,qwen3_5_mtp}.py.
 """
@@ -44,9 +44,15 @@ def build_qwen3_next(context: Context) -> Blueprint:
     hidden = config.integer("hidden_size")
     mlp = _mixed_mlp(context, config, hidden)
     layers = _layers(context, config, "model", mlp, interleaved=True, kv_heads=2)
-    drafts = _drafts(context, config, mlp, config.integer("num_nextn_predict_layers", default=1, least=0, most=MOST_DRAFTS))
+    drafts = _drafts(
+        context, config, mlp, config.integer("num_nextn_predict_layers", default=1, least=0, most=MOST_DRAFTS)
+    )
     table = Embedding(
-        name="embed_tokens", rows=config.integer("vocab_size"), width=hidden, itemsize=context.itemsize, scheme=UNQUANTIZED
+        name="embed_tokens",
+        rows=config.integer("vocab_size"),
+        width=hidden,
+        itemsize=context.itemsize,
+        scheme=UNQUANTIZED,
     )
     tables = (table,) if context.pooling else (table, replace(table, name="lm_head"))
     vocabulary = tuple(ResidentPart(part=part, residence=Residence.EVERY) for part in tables)
@@ -54,19 +60,18 @@ def build_qwen3_next(context: Context) -> Blueprint:
 
 
 def build_qwen3_5(context: Context) -> Blueprint:
-    """Qwen3.5 and 3.6: text alone, or with Qwen3-VL's tower around a `text_config`; embedding on every stage."""
+    """Qwen3.5 and 3.6: text alone, or with Qwen3-VL's tower; embedding on every stage."""
     whole = context.config
     wrapped = "text_config" in whole
     config = whole.view("text_config") if wrapped else whole
     hidden = config.integer("hidden_size")
     kind = config.text("model_type", default=context.architecture).lower()
-    if "moe" in kind:
-        mlp = _sparse_mlp(context, config, hidden)
-    else:
-        mlp = _dense_mlp(context, config, hidden)
+    mlp = (_sparse_mlp if "moe" in kind else _dense_mlp)(context, config, hidden)
     prefix = "language_model.model" if wrapped else "model"
     layers = _layers(context, config, prefix, mlp, interleaved=False, kv_heads=2 if "moe" in kind else 4)
-    drafts = _drafts(context, config, mlp, config.integer("mtp_num_hidden_layers", default=1, least=0, most=MOST_DRAFTS))
+    drafts = _drafts(
+        context, config, mlp, config.integer("mtp_num_hidden_layers", default=1, least=0, most=MOST_DRAFTS)
+    )
     vocabulary = context.vocabulary_parts(
         config.integer("vocab_size"),
         hidden,
@@ -100,13 +105,19 @@ def _blueprint(
     hidden = config.integer("hidden_size")
     head_size = config.integer("head_dim", default=256)
     rope = config.view("rope_parameters", "rope_scaling")
-    factor = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.25))
+    factor = rope.number(
+        "partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.25)
+    )
     if not 0 < factor <= 1:
         raise config.error("partial_rotary_factor", "must lie between 0 and 1")
     positions = config.integer("max_position_embeddings", default=32768, least=0)
     return Blueprint(
         layers=layers,
-        parts=(*outside, final_norm(context, hidden), rotary_buffer(positions, int(head_size * factor), context.itemsize)),
+        parts=(
+            *outside,
+            final_norm(context, hidden),
+            rotary_buffer(positions, int(head_size * factor), context.itemsize),
+        ),
         hidden=hidden,
         vocabulary=config.integer("vocab_size"),
         attention_heads=config.integer("num_attention_heads"),
@@ -141,7 +152,9 @@ def _layers(
         key_size=config.integer("linear_key_head_dim", default=128),
         value_size=config.integer("linear_value_head_dim", default=128),
         kernel=config.integer("linear_conv_kernel_dim", default=4, most=MOST_KERNEL),
-        state_itemsize=context.itemsize if interleaved else state_itemsize(context, config, "mamba_ssm_dtype"),
+        state_itemsize=context.itemsize
+        if interleaved
+        else state_itemsize(context, config, "mamba_ssm_dtype"),
         interleaved=interleaved,
     )
     outer = _outer(context, config, hidden)
@@ -168,7 +181,9 @@ def _outer(context: Context, config: ConfigView, hidden: int) -> tuple[Part, ...
     return (*pair_of_norms(context, hidden), *scales)
 
 
-def _attention(context: Context, config: ConfigView, path: str, kv_heads: int) -> tuple[tuple[Part, ...], Cache]:
+def _attention(
+    context: Context, config: ConfigView, path: str, kv_heads: int
+) -> tuple[tuple[Part, ...], Cache]:
     """Full attention whose query projection is twice as wide where the output is gated."""
     hidden = config.integer("hidden_size")
     heads = config.integer("num_attention_heads")

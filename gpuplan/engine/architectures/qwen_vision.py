@@ -11,7 +11,7 @@ from gpuplan.engine.architectures.context import MOST_LAYERS, Context
 
 TOWER = "vision"
 LARGEST_IMAGE = 16_777_216
-"""Pixels of the largest image Qwen's preprocessor lets through (`size.longest_edge` of its preprocessor_config.json)."""
+"""Pixels of the largest image Qwen's preprocessor_config.json lets through (`size.longest_edge`)."""
 ROTARY_POSITIONS = 8192
 MOST_PATCH = 4096
 
@@ -19,7 +19,7 @@ MOST_PATCH = 4096
 def qwen3_vision(
     context: Context, vision: ConfigView, *, prefix: str = "visual"
 ) -> tuple[tuple[ResidentPart, ...], Encoder]:
-    """The tower that `vision` (a vision_config) describes, on every pipeline stage, and its facts for the profile run.
+    """The tower a vision_config describes, on every pipeline stage, and its facts for the profile run.
 
     Raises ModelError for sizes that cannot be.
     """
@@ -71,10 +71,13 @@ def _square(vision: ConfigView, key: str, default: int) -> int:
 
 def _patches(context: Context, vision: ConfigView, hidden: int, patch: int) -> tuple[Tensor, Tensor]:
     """The patch convolution with its bias, and the table of learned positions."""
-    kernel = _square(vision, "temporal_patch_size", 2) * patch * patch * vision.integer("in_channels", default=3, most=64)
+    channels = vision.integer("in_channels", default=3, most=64)
+    kernel = _square(vision, "temporal_patch_size", 2) * patch * patch * channels
     positions = vision.integer("num_position_embeddings", default=2304)
     return (
-        Tensor(name="patch_embed", partition=Partition(units=(kernel + 1) * hidden), itemsize=context.itemsize),
+        Tensor(
+            name="patch_embed", partition=Partition(units=(kernel + 1) * hidden), itemsize=context.itemsize
+        ),
         Tensor(name="pos_embed", partition=Partition(units=positions * hidden), itemsize=context.itemsize),
     )
 
@@ -102,7 +105,10 @@ def _block(context: Context, path: str, hidden: int, heads: int, wide: int) -> t
         context.linear(f"{path}.mlp.linear_fc1", hidden, wide, Shard.COLUMN, bias=True),
         context.linear(f"{path}.mlp.linear_fc2", wide, hidden, Shard.ROW, bias=True),
     )
-    return (*(_of_any_block(linear) for linear in linears), context.norm("norm1, norm2", 2 * hidden, bias=True))
+    return (
+        *(_of_any_block(linear) for linear in linears),
+        context.norm("norm1, norm2", 2 * hidden, bias=True),
+    )
 
 
 def _of_any_block(linear: Linear) -> Linear:

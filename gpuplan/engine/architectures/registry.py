@@ -17,6 +17,12 @@ from gpuplan.engine.architectures import (
 )
 from gpuplan.engine.architectures import qwen3_next
 from gpuplan.engine.architectures import nemotron
+from gpuplan.engine.architectures import hybrid
+from gpuplan.engine.architectures import zamba2
+from gpuplan.engine.architectures import minimax_text
+from gpuplan.engine.architectures import gemma
+from gpuplan.engine.architectures import lfm2
+from gpuplan.engine.architectures import olmo_hybrid
 from gpuplan.engine.architectures.context import Builder
 
 BUILDERS: dict[str, Builder] = {
@@ -72,4 +78,20 @@ BUILDERS: dict[str, Builder] = {
     "NemotronHForCausalLM": nemotron.build_nemotron_h,
     "NemotronHPuzzleForCausalLM": nemotron.build_nemotron_h,
     "DeciLMForCausalLM": nemotron.build_nemotron_nas,
+    "MambaForCausalLM": hybrid.build_mamba,
+    "FalconMambaForCausalLM": hybrid.build_mamba,
+    "Mamba2ForCausalLM": hybrid.build_mamba2,
+    "JambaForCausalLM": hybrid.build_jamba,
+    "JambaForSequenceClassification": hybrid.build_jamba,
+    "BambaForCausalLM": hybrid.build_bamba,
+    "GraniteMoeHybridForCausalLM": hybrid.build_granite_hybrid,
+    "FalconH1ForCausalLM": hybrid.build_falcon_h1,
+    "Lfm2ForCausalLM": lfm2.build_lfm2,
+    "Lfm2MoeForCausalLM": lfm2.build_lfm2_moe,
+    "OlmoHybridForCausalLM": olmo_hybrid.build_olmo_hybrid,
+    "Zamba2ForCausalLM": zamba2.build_zamba2,
+    "MiniMaxText01ForCausalLM": minimax_text.build_minimax_text,
+    "MiniMaxM1ForCausalLM": minimax_text.build_minimax_text,
+    "MiniMaxForCausalLM": minimax_text.build_minimax_text,
+    **gemma.BUILDERS,
 }

@@ -1,4 +1,4 @@
-"""Recurrent mixers: Mamba, Mamba-2, gated delta net and short convolution, with the states a sequence keeps in each.
+"""Recurrent mixers (Mamba, Mamba-2, gated delta net, short convolution) and the states a sequence keeps.
 
 vLLM 0.32: vllm/model_executor/layers/mamba/{mamba_mixer,mamba_mixer2,short_conv,mamba_utils}.py,
 layers/mamba/gdn/qwen_gdn_linear_attn.py.
@@ -14,13 +14,13 @@ FLOAT32 = 4
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MOST_KERNEL = 4096
 REPLICATED_GATES = frozenset({"auto_awq", "auto_gptq", "inc"})
-"""Methods whose kernels are too wide for a share of the gates: every rank holds them whole (`maybe_disable_tp`)."""
+"""Methods whose kernels are too wide for a share of the gates: whole on every rank (`maybe_disable_tp`)."""
 
 Mixer = tuple[tuple[Part, ...], Cache]
 
 
 def state_itemsize(context: Context, config: ConfigView, *keys: str, default: str = "auto") -> int:
-    """Bytes of one value of the recurrent state, as the config's own wish has it; `auto`: the model's type."""
+    """Bytes of one value of the recurrent state, as the config wishes it; `auto`: the model's type."""
     wish = config.text(*keys, default=default).removeprefix("torch.")
     if wish in ("auto", ""):
         return context.itemsize
@@ -58,7 +58,8 @@ class Mamba2:
 def mamba2(context: Context, path: str, size: Mamba2) -> Mixer:
     """The mixer at `path` and its states: the convolution's tail and one matrix per head."""
     groups = size.group_units
-    parts = (
+    norm = Tensor(name="norm", partition=Partition(units=size.inner), itemsize=context.itemsize, sharded=True)
+    parts: tuple[Part, ...] = (
         context.linear(
             f"{path}.conv1d",
             size.kernel,
@@ -76,8 +77,13 @@ def mamba2(context: Context, path: str, size: Mamba2) -> Mixer:
         ),
         context.linear(f"{path}.out_proj", size.inner, size.hidden, Shard.ROW, bias=size.bias),
         Tensor(name="A", partition=Partition(units=size.heads), itemsize=FLOAT32, sharded=True),
-        Tensor(name="D, dt_bias", partition=Partition(units=size.heads, unit_size=2), itemsize=context.itemsize, sharded=True),
-        *((Tensor(name="norm", partition=Partition(units=size.inner), itemsize=context.itemsize, sharded=True),) * size.normed),
+        Tensor(
+            name="D, dt_bias",
+            partition=Partition(units=size.heads, unit_size=2),
+            itemsize=context.itemsize,
+            sharded=True,
+        ),
+        *((norm,) if size.normed else ()),
     )
     convolution = StateShape(
         shape=(size.kernel - 1, size.inner + 2 * size.groups * size.state),
@@ -117,11 +123,17 @@ def mamba1(context: Context, path: str, size: Mamba1) -> Mixer:
     """The mixer at `path` and its states; never quantized."""
     inner = size.inner
     parts: tuple[Part, ...] = (
-        context.linear(f"{path}.conv1d", size.kernel, inner, Shard.COLUMN, bias=size.conv_bias, quantized=False),
-        context.linear(f"{path}.in_proj", size.hidden, (inner, inner), Shard.COLUMN, bias=size.bias, quantized=False),
+        context.linear(
+            f"{path}.conv1d", size.kernel, inner, Shard.COLUMN, bias=size.conv_bias, quantized=False
+        ),
+        context.linear(
+            f"{path}.in_proj", size.hidden, (inner, inner), Shard.COLUMN, bias=size.bias, quantized=False
+        ),
         context.linear(f"{path}.x_proj", inner, size.time_step + 2 * size.state, Shard.ROW, quantized=False),
         context.linear(f"{path}.dt_proj", size.time_step, inner, Shard.COLUMN, bias=True, quantized=False),
-        Tensor(name="A", partition=Partition(units=inner, unit_size=size.state), itemsize=FLOAT32, sharded=True),
+        Tensor(
+            name="A", partition=Partition(units=inner, unit_size=size.state), itemsize=FLOAT32, sharded=True
+        ),
         Tensor(name="D", partition=Partition(units=inner), itemsize=context.itemsize, sharded=True),
         context.linear(f"{path}.out_proj", inner, size.hidden, Shard.ROW, bias=size.bias, quantized=False),
     )
@@ -144,7 +156,11 @@ def short_convolution(context: Context, path: str, hidden: int, kernel: int, *, 
         context.linear(f"{path}.out_proj", hidden, hidden, Shard.ROW, bias=bias),
     )
     tail = StateShape(
-        shape=(kernel - 1, hidden), sharded_axis=1, itemsize=context.itemsize, dtype_setting="conv", draft_axis=0
+        shape=(kernel - 1, hidden),
+        sharded_axis=1,
+        itemsize=context.itemsize,
+        dtype_setting="conv",
+        draft_axis=0,
     )
     return parts, _state("short_conv", tail)
 
@@ -170,7 +186,10 @@ def delta_net(context: Context, path: str, size: DeltaNet) -> Mixer:
     values = Partition(units=size.value_heads, unit_size=size.value_size)
     width = 2 * keys.size + values.size
     qkvz, ba = (keys, keys, values, values), (size.value_heads, size.value_heads)
-    stacked = {"qkvz": ("in_proj_qkv", "in_proj_z"), "ba": ("in_proj_b", "in_proj_a")}
+    stacked: dict[str, tuple[str, ...]] = {
+        "qkvz": ("in_proj_qkv", "in_proj_z"),
+        "ba": ("in_proj_b", "in_proj_a"),
+    }
     gates = Shard.COLUMN
     if size.interleaved:
         stacked = {"qkvz": (), "ba": ()}
@@ -180,7 +199,12 @@ def delta_net(context: Context, path: str, size: DeltaNet) -> Mixer:
         context.linear(f"{path}.conv1d", size.kernel, (keys, keys, values), Shard.COLUMN, quantized=False),
         context.linear(f"{path}.in_proj_qkvz", size.hidden, qkvz, Shard.COLUMN, fused=stacked["qkvz"]),
         context.linear(f"{path}.in_proj_ba", size.hidden, ba, gates, fused=stacked["ba"]),
-        Tensor(name="dt_bias", partition=Partition(units=size.value_heads), itemsize=context.itemsize, sharded=True),
+        Tensor(
+            name="dt_bias",
+            partition=Partition(units=size.value_heads),
+            itemsize=context.itemsize,
+            sharded=True,
+        ),
         Tensor(name="A_log", partition=Partition(units=size.value_heads), itemsize=FLOAT32, sharded=True),
         context.norm("norm", size.value_size),
         context.linear(f"{path}.out_proj", values, size.hidden, Shard.ROW),

@@ -282,6 +282,7 @@ def test_the_environment_of_the_client_is_honoured(hub: Hub, tmp_path: Path) -> 
             capture_output=True,
             text=True,
             timeout=30,
+            check=False,
         )
         assert result.stderr == ""
         return result.stdout.strip()

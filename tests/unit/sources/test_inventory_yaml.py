@@ -50,7 +50,12 @@ vllm: {image: repo/image:v1, shm_size: 12GiB, ray_ports: 50000-50999, service_po
 """,
     )
     first, second = inventory.hosts
-    assert (first.user, first.port, first.identity_file, first.model_dir) == ("ubuntu", 2200, "~/.ssh/key", "/data")
+    assert (first.user, first.port, first.identity_file, first.model_dir) == (
+        "ubuntu",
+        2200,
+        "~/.ssh/key",
+        "/data",
+    )
     assert (first.address, first.interface, first.data_address, first.jump) == (
         "10.0.0.11",
         "eth0",
@@ -86,7 +91,10 @@ def test_anchors_and_merge_keys_are_understood(tmp_path: Path) -> None:
         tmp_path,
         "hosts:\n- &one {name: a, user: u, gpus: {name: L4, count: 2}}\n- {<<: *one, name: b, address: 10.0.0.2}\n",
     )
-    assert [(host.name, host.user, host.gpus[0].count) for host in inventory.hosts] == [("a", "u", 2), ("b", "u", 2)]
+    assert [(host.name, host.user, host.gpus[0].count) for host in inventory.hosts] == [
+        ("a", "u", 2),
+        ("b", "u", 2),
+    ]
 
 
 HOST = "hosts:\n  - name: h1\n    "
@@ -98,10 +106,22 @@ HOST = "hosts:\n  - name: h1\n    "
         (HOST + "lables: {a: b}", "inventory.yaml:3: hosts[0].lables: unknown key; did you mean 'labels'?"),
         (HOST + "lables:", "inventory.yaml:3: hosts[0].lables: unknown key; did you mean 'labels'?"),
         ("hots: []", "inventory.yaml:1: hots: unknown key; did you mean 'hosts'?"),
-        (HOST + "reserve:\n      vrm: 1GiB", "inventory.yaml:4: hosts[0].reserve.vrm: unknown key; did you mean 'vram'?"),
-        (HOST + "gpus:\n      nam: L4", "inventory.yaml:4: hosts[0].gpus.nam: unknown key; did you mean 'name'?"),
-        (HOST + "gpus:\n      - name: L4\n        cuont: 2", "inventory.yaml:5: hosts[0].gpus[0].cuont: unknown key"),
-        ("vllm: {imag: x}\nhosts: [{name: a}]", "inventory.yaml:1: vllm.imag: unknown key; did you mean 'image'?"),
+        (
+            HOST + "reserve:\n      vrm: 1GiB",
+            "inventory.yaml:4: hosts[0].reserve.vrm: unknown key; did you mean 'vram'?",
+        ),
+        (
+            HOST + "gpus:\n      nam: L4",
+            "inventory.yaml:4: hosts[0].gpus.nam: unknown key; did you mean 'name'?",
+        ),
+        (
+            HOST + "gpus:\n      - name: L4\n        cuont: 2",
+            "inventory.yaml:5: hosts[0].gpus[0].cuont: unknown key",
+        ),
+        (
+            "vllm: {imag: x}\nhosts: [{name: a}]",
+            "inventory.yaml:1: vllm.imag: unknown key; did you mean 'image'?",
+        ),
         ("defaults: {name: x}\nhosts: [{name: a}]", "inventory.yaml:1: defaults.name: unknown key"),
         ("hosts:\n  - address: x", "inventory.yaml:2: hosts[0].name: this key is required"),
         ("hosts: []", "inventory.yaml:1: hosts: must not be empty"),
@@ -113,11 +133,26 @@ HOST = "hosts:\n  - name: h1\n    "
         ("", "inventory.yaml: is empty"),
         ("# nothing yet\n", "inventory.yaml: is empty"),
         ("hosts: [{name: a}]\n---\nhosts: []", "inventory.yaml:2: a second document starts here"),
-        ("hosts:\n- name: a\n  port: 22\n  port: 23", "inventory.yaml:4: the key 'port' is repeated, first on line 3"),
-        ("hosts:\n- name: a\n- name: A", "inventory.yaml:3: hosts[1].name: 'A' is already the name of hosts[0]"),
-        ("hosts:\n- {name: a, address: x}\n- {name: b, address: X.}", "inventory.yaml:3: hosts[1].address: is the same"),
-        ("hosts:\n- {name: a, address: b}\n- {name: b}", "inventory.yaml:3: hosts[1].name: is the same machine"),
-        ("hosts:\n- {name: a, address: localhost}\n- {name: b, address: 127.0.0.1}", "is the same machine as hosts[0]"),
+        (
+            "hosts:\n- name: a\n  port: 22\n  port: 23",
+            "inventory.yaml:4: the key 'port' is repeated, first on line 3",
+        ),
+        (
+            "hosts:\n- name: a\n- name: A",
+            "inventory.yaml:3: hosts[1].name: 'A' is already the name of hosts[0]",
+        ),
+        (
+            "hosts:\n- {name: a, address: x}\n- {name: b, address: X.}",
+            "inventory.yaml:3: hosts[1].address: is the same",
+        ),
+        (
+            "hosts:\n- {name: a, address: b}\n- {name: b}",
+            "inventory.yaml:3: hosts[1].name: is the same machine",
+        ),
+        (
+            "hosts:\n- {name: a, address: localhost}\n- {name: b, address: 127.0.0.1}",
+            "is the same machine as hosts[0]",
+        ),
         (HOST + "port: 70000", "inventory.yaml:3: hosts[0].port: must be at most 65535"),
         (HOST + "port: 0", "hosts[0].port: must be at least 1"),
         (HOST + "port: ssh", "hosts[0].port: must be a whole number"),
@@ -129,14 +164,20 @@ HOST = "hosts:\n  - name: h1\n    "
         (HOST + "gpus: {name: L4, count: 0}", "hosts[0].gpus.count: must be at least 1"),
         (HOST + "gpus: {name: L4, count: -2}", "hosts[0].gpus.count: must be at least 1"),
         (HOST + "gpus: {name: L4, count: 100000}", "hosts[0].gpus.count: must be at most 256"),
-        (HOST + "gpus: {name: L4, count: 999999999999999999999999}", "hosts[0].gpus.count: must be a whole number"),
+        (
+            HOST + "gpus: {name: L4, count: 999999999999999999999999}",
+            "hosts[0].gpus.count: must be a whole number",
+        ),
         (HOST + "gpus: {name: L4, count: 1.5}", "hosts[0].gpus.count: must be a whole number"),
         (HOST + "gpus: {count: 1}", "hosts[0].gpus.name: this key is required"),
         (HOST + "gpus: 8", "hosts[0].gpus: must be a list"),
         (HOST + "gpus: {name: L4, memory: 0GiB}", "hosts[0].gpus.memory: must be at least"),
         (HOST + "gpus: [{name: L4, count: 200}, {name: L4, count: 200}]", "hosts[0].gpus: declares 400 GPUs"),
         (HOST + "gpus:\n      name: Z9000X", "inventory.yaml:4: hosts[0].gpus.name: "),
-        (HOST + "gpus: {name: L4, count: 2}\n    exclude_gpus: [2]", "inventory.yaml:4: hosts[0].exclude_gpus[0]: GPU 2"),
+        (
+            HOST + "gpus: {name: L4, count: 2}\n    exclude_gpus: [2]",
+            "inventory.yaml:4: hosts[0].exclude_gpus[0]: GPU 2",
+        ),
         (HOST + "exclude_gpus: [1, 1]", "hosts[0].exclude_gpus[1]: GPU 1 is listed twice"),
         (HOST + "exclude_gpus: [-1]", "hosts[0].exclude_gpus[0]: must be at least 0"),
         (HOST + "jump: h1", "hosts[0].jump: a host cannot be its own jump host"),
@@ -144,12 +185,27 @@ HOST = "hosts:\n  - name: h1\n    "
         ("hosts: [{name: 'a b'}]", "hosts[0].name: 'a b' is not a name"),
         (HOST + "labels: {a=b: c}", "hosts[0].labels.a=b: is not a label"),
         (HOST + "labels: {a: [1]}", "hosts[0].labels.a: must be a text"),
-        ("hosts: [{name: a}]\nvllm: {ray_ports: 9-5}", "inventory.yaml:2: vllm.ray_ports: 9-5 is not a range"),
+        (
+            "hosts: [{name: a}]\nvllm: {ray_ports: 9-5}",
+            "inventory.yaml:2: vllm.ray_ports: 9-5 is not a range",
+        ),
         ("hosts: [{name: a}]\nvllm: {ray_ports: 41000}", "vllm.ray_ports: must be a range of ports"),
-        ("hosts: [{name: a}]\nvllm: {ray_ports: 1-70000}", "vllm.ray_ports: 1-70000 is not a range within 1-65535"),
-        ("hosts: [{name: a}]\nvllm: {ray_ports: 40050-40900}", "Ray's ports 40050-40900 overlap the service ports"),
-        ("hosts: [{name: a}]\nvllm:\n  env:\n    A: [1]", "inventory.yaml:4: vllm.env.A: must be a text or a number"),
-        ("hosts: [{name: a}]\nvllm: {env: {A: true}}", "vllm.env.A: must be a text or a number; write the value in quotes"),
+        (
+            "hosts: [{name: a}]\nvllm: {ray_ports: 1-70000}",
+            "vllm.ray_ports: 1-70000 is not a range within 1-65535",
+        ),
+        (
+            "hosts: [{name: a}]\nvllm: {ray_ports: 40050-40900}",
+            "Ray's ports 40050-40900 overlap the service ports",
+        ),
+        (
+            "hosts: [{name: a}]\nvllm:\n  env:\n    A: [1]",
+            "inventory.yaml:4: vllm.env.A: must be a text or a number",
+        ),
+        (
+            "hosts: [{name: a}]\nvllm: {env: {A: true}}",
+            "vllm.env.A: must be a text or a number; write the value in quotes",
+        ),
         ("hosts: [{name: a}]\nvllm: {env: {A: }}", "vllm.env.A: must be a text or a number"),
         ("hosts: [{name: a}]\nvllm: {env: {'A B': x}}", "vllm.env.A B: is not a variable name"),
         ("hosts:\n\t- name: a", "inventory.yaml:2: not valid YAML: a tab is used for indentation"),
@@ -225,7 +281,9 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> N
 
 
 def test_a_thousand_hosts_are_quick(tmp_path: Path) -> None:
-    hosts = "".join(f"- {{name: h{n}, gpus: {{name: H100-80GB, count: 8}}, labels: {{zone: a}}}}\n" for n in range(1000))
+    hosts = "".join(
+        f"- {{name: h{n}, gpus: {{name: H100-80GB, count: 8}}, labels: {{zone: a}}}}\n" for n in range(1000)
+    )
     started = time.process_time()
     assert len(read(tmp_path, f"hosts:\n{hosts}").hosts) == 1000
     assert time.process_time() - started < 3

@@ -75,5 +75,5 @@ def mapping_in(view: ConfigView, key: str) -> Mapping[str, Any]:
 def unknown_method(method: str) -> ModelError:
     return ModelError(
         f"{PLACE}: quant_method {method[:40]!r} is not one vLLM knows",
-        hint="see which methods `vllm serve --help=quantization` lists, or plan for the unquantized checkpoint",
+        hint="see the methods `vllm serve --help=quantization` lists, or plan for the unquantized checkpoint",
     )

@@ -1,4 +1,4 @@
-"""compressed-tensors checkpoints (llm-compressor): a scheme per config group, groups chosen by name, pattern or class.
+"""compressed-tensors checkpoints: a scheme per config group, chosen by name, pattern or class.
 
 vLLM 0.32 layers/quantization/compressed_tensors: schemes, compressed_tensors_moe, utils.py.
 """
@@ -18,8 +18,9 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.quantizers.base import NoQuantizer, block_of, names_in, view_of
-from gpuplan.engine.architectures.quantizers.module_names import bare, regex, shards
+from gpuplan.engine.architectures.quantizers.module_names import LayerIndex, bare, regex, shards
 
+_ONE_LAYER = re.compile(r"(?<![A-Za-z0-9_])layers\\\.(\d+)\\\.")
 SCALE_BYTES = 4
 MOST_GROUPS = 1000
 _EXPERT_MATRICES = ("gate_proj", "up_proj", "down_proj")
@@ -31,22 +32,27 @@ class Names:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._exact: dict[str, int] = {}
-        self._patterns: list[tuple[int, re.Pattern[str]]] = []
+        patterns: list[tuple[str, tuple[int, re.Pattern[str]]]] = []
         for order, name in enumerate(names):
             if name.startswith("re:"):
-                self._patterns.append((order, regex(name[3:])))
+                patterns.append((_layer_named(name), (order, regex(name[3:]))))
             else:
                 self._exact.setdefault(bare(name), order)
+        self._index = LayerIndex(patterns)
 
     def first(self, path: str) -> int | None:
         """Position of the first name that `path` matches, None when none does."""
         found = self._exact.get(bare(path))
-        for order, pattern in self._patterns:
-            if found is not None and found < order:
-                break
-            if pattern.match(path):
-                return order
+        for order, pattern in self._index.candidates(path):
+            if (found is None or order < found) and pattern.match(path):
+                found = order
         return found
+
+
+def _layer_named(pattern: str) -> str:
+    """The decoder layer a pattern can match alone (`layers.7.`), empty when it may match others too."""
+    found = _ONE_LAYER.search(pattern)
+    return f"layers.{found[1]}." if found is not None and not set("|?") & set(pattern) else ""
 
 
 class CompressedQuantizer(NoQuantizer):
@@ -88,7 +94,7 @@ class CompressedQuantizer(NoQuantizer):
         return UNQUANTIZED if found is None else self._linears[found]
 
     def experts(self, path: str) -> Scheme:
-        """Scheme of the last matrix of expert 0, as `CompressedTensorsMoEMethod.get_moe_method` looks it up."""
+        """Scheme of expert 0's last matrix, as `CompressedTensorsMoEMethod.get_moe_method` looks it up."""
         for matrices in (_EXPERT_MATRICES, _OTHER_EXPERT_MATRICES):
             names = tuple(f"{path}.0.{matrix}" for matrix in matrices)
             if any(self._ignored.first(name) is not None for name in names):
@@ -140,7 +146,7 @@ def group_schemes(group: ConfigView, layout: str) -> tuple[Scheme, Scheme]:
     quantized_input = bool(inputs.values)
     static = quantized_input and not inputs.flag("dynamic")
     if weights.text("type", default="int") == "float":
-        return _float_schemes(weights, bits, size, strategy, static, quantized_input)
+        return _float_schemes(weights, bits, size, strategy, static=static, quantized_input=quantized_input)
     if bits == 8 and layout != "pack-quantized" and quantized_input:
         scheme = Integer8(
             per_tensor=strategy == "tensor",
@@ -163,7 +169,7 @@ LARGEST_GROUP = 1 << 20
 
 
 def _float_schemes(
-    weights: ConfigView, bits: int, size: int, strategy: str, static: bool, quantized_input: bool
+    weights: ConfigView, bits: int, size: int, strategy: str, *, static: bool, quantized_input: bool
 ) -> tuple[Scheme, Scheme]:
     if bits == 4 and strategy == "tensor_group":
         experts = Float4(variety="nvfp4", group_size=size or 16)

@@ -1,6 +1,6 @@
 """8-bit float checkpoints: `fp8`, FBGEMM, DeepSeek V4's mixture, and quantization while loading.
 
-vLLM 0.32: layers/quantization/{fp8,fbgemm_fp8}.py, models/deepseek_v4/quant_config.py, layers/quantization/online,
+vLLM 0.32: layers/quantization/{fp8,fbgemm_fp8,online/*}.py, models/deepseek_v4/quant_config.py,
 config/quantization.py.
 """
 
@@ -103,7 +103,7 @@ class Mxfp4Quantizer(NoQuantizer):
 
 
 class OnlineQuantizer(NoQuantizer):
-    """`--quantization fp8` and the like on an unquantized checkpoint: sizes after quantizing while loading."""
+    """`--quantization fp8` on an unquantized checkpoint and the like: sizes after quantizing while loading."""
 
     def __init__(self, name: str, linear: Scheme, experts: Scheme) -> None:
         self.name = name

@@ -3,10 +3,9 @@
 vLLM 0.32: layers/quantization/{auto_awq,auto_gptq,torchao}.py, inc, quark, utils/gptq_utils.py.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuplan.domain.model import (
     UNQUANTIZED,
@@ -21,8 +20,13 @@ from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.quantizers.base import NoQuantizer, mapping_in, names_in, view_of
 from gpuplan.engine.architectures.quantizers.compressed import Names
 from gpuplan.engine.architectures.quantizers.module_names import Fragments, bare, regex, shards, wildcard
+from gpuplan.errors import ModelError
+
+if TYPE_CHECKING:
+    from re import Pattern
 
 LARGEST_GROUP = 1 << 20
+MOST_NAMES = 20_000
 _ROUTERS = (".gate", ".router", ".shared_expert_gate")
 
 
@@ -53,14 +57,14 @@ class AwqQuantizer(NoQuantizer):
 
 
 class GptqQuantizer(NoQuantizer):
-    """`gptq`: 4- or 8-bit integers; `dynamic` holds exceptions by pattern (`-:` not quantized, `+:` other values)."""
+    """`gptq`: 4- or 8-bit integers; exceptions by pattern in `dynamic` (`-:` not quantized, `+:` other values)."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.name = "auto_gptq"
         view = view_of(config)
         self._scheme = self._grouped(view, None)
         self._head = view.flag("lm_head")
-        self._rules: list[tuple[re.Pattern[str], Scheme]] = []
+        self._rules: list[tuple[Pattern[str], Scheme]] = []
         rules = view.view("dynamic")
         for pattern in rules.values:
             expression = regex(pattern[2:] if pattern[:2] in {"-:", "+:"} else pattern)
@@ -97,7 +101,9 @@ class GptqQuantizer(NoQuantizer):
 class AutoRoundQuantizer(NoQuantizer):
     """`auto-round` (Intel Neural Compressor): packed as GPTQ or AWQ, exceptions by name in `extra_config`."""
 
-    assumptions = ("AutoRound weights are estimated: exceptions by block or by list may differ from vLLM's",)
+    assumptions: tuple[str, ...] = (
+        "AutoRound weights are estimated: exceptions by block or by list may differ from vLLM's",
+    )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.name = "inc"
@@ -131,6 +137,11 @@ class UniformQuantizer(NoQuantizer):
         self._scheme = scheme
         plain = tuple(n for n in excluded if "*" not in n and not n.startswith("re:"))
         self._fragments = Fragments(plain)
+        if len(excluded) > MOST_NAMES:
+            raise ModelError(
+                f"quantization config: more than {MOST_NAMES} excluded modules",
+                hint="join them into patterns",
+            )
         self._wildcards = tuple(wildcard(n) for n in excluded if "*" in n and not n.startswith("re:"))
         self._patterns = Names(n for n in excluded if n.startswith("re:"))
 
@@ -139,7 +150,9 @@ class UniformQuantizer(NoQuantizer):
             path.endswith(_ROUTERS)
             or self._fragments.hold(path, fused)
             or self._patterns.first(path) is not None
-            or any(match(name) for match in self._wildcards for name in (path, *shards(path, fused)))
+            or any(
+                pattern.match(name) for pattern in self._wildcards for name in (path, *shards(path, fused))
+            )
         )
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:

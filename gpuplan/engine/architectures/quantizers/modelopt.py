@@ -1,6 +1,7 @@
 """NVIDIA ModelOpt checkpoints: FP8, NVFP4, MXFP8, and a different one per layer.
 
-vLLM 0.32 layers/quantization/modelopt.py; the KV-cache type: utils/torch_utils.py `get_kv_cache_quant_algo_string`.
+vLLM 0.32 layers/quantization/modelopt.py; the KV-cache type: `get_kv_cache_quant_algo_string`
+(utils/torch_utils.py).
 """
 
 from bisect import bisect_left
@@ -22,6 +23,7 @@ NAMES = {
     "MIXED_PRECISION": "modelopt_mixed",
 }
 _BLOCK_ALGORITHMS = {"FP8_PB_WO", "FP8_BLOCK_SCALES"}
+_NVFP4 = {"NVFP4", "W4A16_NVFP4"}
 _TOWERS = ("vision_tower", "vision_model", "vit_large_projector")
 _UNLISTED_SHARDS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
@@ -35,11 +37,14 @@ def linear_scheme(algorithm: str, group_size: int = 16) -> Scheme:
             return Float8(granularity="channel")
         case "FP8_PB_WO":
             return Float8(granularity="block")
-        case "NVFP4" | "W4A16_NVFP4":
+        case "NVFP4":
             return Float4(variety="nvfp4", group_size=group_size)
+        case "W4A16_NVFP4":
+            return Float4(variety="nvfp4", group_size=group_size, global_scales=1, narrow_scales=1)
         case "MXFP8":
             return MicroscaledFloat8()
-    return UNQUANTIZED
+        case _:
+            return UNQUANTIZED
 
 
 def experts_scheme(algorithm: str, group_size: int = 16, *, mixed: bool = False) -> Scheme:
@@ -48,6 +53,8 @@ def experts_scheme(algorithm: str, group_size: int = 16, *, mixed: bool = False)
         return Float8(granularity="block")
     if algorithm == "NVFP4":
         return Float4(variety="nvfp4", group_size=group_size, input_scales_of_all_experts=True)
+    if algorithm == "W4A16_NVFP4":
+        return Float4(variety="nvfp4", group_size=group_size)
     if algorithm.startswith("FP8"):
         return Float8(granularity="tensor", static_input=True)
     return linear_scheme(algorithm, group_size)
@@ -97,10 +104,11 @@ class MixedQuantizer(NoQuantizer):
         group_size = inner.raw("group_size")
         for name, entry in layers.values.items():
             algorithm = entry.get("quant_algo") if isinstance(entry, Mapping) else None
-            if not isinstance(name, str) or not isinstance(algorithm, str):
+            if not isinstance(algorithm, str):
                 raise layers.error(str(name)[:80], "does not name its quant_algo")
-            self._algorithms[bare(name)] = algorithm.upper()
-            if group_size is None and algorithm.upper() in {"NVFP4", "W4A16_NVFP4"}:
+            algorithm = algorithm.upper()
+            self._algorithms[bare(name)] = algorithm
+            if group_size is None and algorithm in _NVFP4:
                 group_size = entry.get("group_size", 16)
         self._sorted = sorted(self._algorithms)
         self._group_size = view_of({"group_size": group_size}).integer("group_size", default=16, most=65536)

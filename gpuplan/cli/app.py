@@ -1,0 +1,58 @@
+"""The command line: one thin command a file, gathered here."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from gpuplan.cli import estimate, explain, gpus, models, output, plan, schema
+from gpuplan.errors import ExitCode, GpuplanError
+from gpuplan.version import __version__
+
+app = typer.Typer(
+    name="gpuplan",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _module in (plan, estimate, explain, models, gpus, schema):
+    app.command(_module.NAME, help=_module.HELP, epilog=_module.EXAMPLE)(_module.command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"gpuplan {__version__}")
+        raise typer.Exit(ExitCode.DONE)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Whether a language model fits on your GPU hosts, where, with which flags, why not, and what would make it fit.
+
+    Everything after -- is passed to vLLM in vLLM's own syntax and read by the planner first.
+    """
+    del version
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(ExitCode.USAGE)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line; the words after the first `--` are the engine's."""
+    words = list(argv)
+    engine: list[str] = []
+    if "--" in words:
+        at = words.index("--")
+        words, engine = words[:at], words[at + 1 :]
+    try:
+        app(words, prog_name="gpuplan", obj=engine)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else ExitCode.UNEXPECTED
+    except GpuplanError as error:
+        output.complain(error)
+        return error.exit_code
+    return ExitCode.DONE

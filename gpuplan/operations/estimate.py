@@ -1,0 +1,136 @@
+"""`gpuplan estimate`: what one placement needs and gives on named hardware, without an inventory."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuplan.domain.fleet import Basis, Fleet, Host
+from gpuplan.domain.hardware import Accelerator
+from gpuplan.domain.plan import Candidate, Fact, Plan, Remedy, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.workload import GpuSelection
+from gpuplan.engine.utilization import gpu_memory_utilization
+from gpuplan.errors import UsageError
+from gpuplan.operations.plan import ServingOptions, echo, engine_version, model_for, workload_of
+from gpuplan.planning.planner import plan
+from gpuplan.planning.request import PlanRequest
+from gpuplan.sources.catalogue import accelerators
+from gpuplan.units import parse_size
+
+HOST = "this hardware"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One placement on hardware that need not exist."""
+
+    model: dict[str, Any]
+    hardware: dict[str, Any]
+    result: StrategyResult
+    facts: tuple[Fact, ...]
+    plan: Plan
+
+    @property
+    def candidate(self) -> Candidate | None:
+        return self.result.candidates[0] if self.result.candidates else None
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return self.result.remedies
+
+
+def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOptions) -> Estimate:
+    """Judge the model on all GPUs of `--gpu NAME[:COUNT]` as one placement.
+
+    `free` is what is free on each GPU at start (`--free`). Raises GpuplanError for anything the user can correct.
+    """
+    accelerator, count = accelerators.parse_gpu_option(gpu)
+    version = engine_version(options, None)
+    workload = workload_of(options, version)
+    model = model_for(reference, workload)
+    free_bytes = _free(free, accelerator)
+    fleet = hardware_fleet(accelerator, count, free_bytes)
+    utilization = gpu_memory_utilization(
+        workload.engine, category=model.category, architectures=(model.profile.architecture,), version=version
+    )
+    selected = replace(
+        workload,
+        category=model.category,
+        selection=(GpuSelection(host=HOST, devices=tuple(str(index) for index in range(count))),),
+    )
+    request = PlanRequest(
+        fleet=fleet,
+        profile=model.profile,
+        workload=selected,
+        version=version,
+        utilization=utilization,
+        model_path=model.path,
+        siblings=model.siblings,
+        echo=echo(model.path, workload, version, utilization, model.category),
+    )
+    made = plan(request)
+    result = _judged(next(item for item in made.strategies if item.strategy is StrategyName.MANUAL))
+    if not result.candidates:
+        raise UsageError(
+            f"{model.profile.name} cannot be built on {count} × {accelerator.name}: {_first_line(result)}",
+            hint="use another number of GPUs",
+        )
+    return Estimate(
+        model=dict(made.model),
+        hardware=_hardware(accelerator, count, free_bytes),
+        result=result,
+        facts=made.facts,
+        plan=made,
+    )
+
+
+def _judged(result: StrategyResult) -> StrategyResult:
+    """A placement that is only asked about is refused, not overcommitted; remedies that name a fleet are left out."""
+    if result.verdict is not Verdict.OVERCOMMIT:
+        return result
+    return replace(
+        result,
+        verdict=Verdict.NO_FIT,
+        candidates=tuple(replace(item, verdict=Verdict.NO_FIT) for item in result.candidates),
+        remedies=tuple(remedy for remedy in result.remedies if "--strategy" not in remedy.change),
+    )
+
+
+def _first_line(result: StrategyResult) -> str:
+    lines = [str(fact.figures.get("line")) for fact in result.facts if fact.figures.get("line")]
+    return lines[0] if lines else "no shape is possible"
+
+
+def hardware_fleet(accelerator: Accelerator, count: int, free_bytes: int | None) -> Fleet:
+    """One host with `count` such GPUs, each with `free_bytes` free (None: all of it)."""
+    gpus = accelerators.as_gpus(accelerator, count)
+    if free_bytes is not None:
+        gpus = tuple(replace(gpu, free_bytes=free_bytes) for gpu in gpus)
+    return Fleet(hosts=(Host(name=HOST, gpus=gpus),), basis=Basis.ASSUMED)
+
+
+def _free(text: str | None, accelerator: Accelerator) -> int | None:
+    if text is None:
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"--free {text}: {error}", hint="write for example --free 19.6GiB") from error
+    if size > accelerator.memory_bytes:
+        raise UsageError(
+            f"--free {text}: more than the card has ({accelerator.memory_bytes / 1024**3:.2f} GiB)",
+            hint="give what is free on one GPU",
+        )
+    return size
+
+
+def _hardware(accelerator: Accelerator, count: int, free_bytes: int | None) -> dict[str, Any]:
+    return {
+        "name": accelerator.name,
+        "count": count,
+        "total_bytes": accelerator.memory_bytes,
+        "free_bytes": accelerator.memory_bytes if free_bytes is None else free_bytes,
+        "memory_basis": accelerator.memory_basis.value,
+        "backend": accelerator.backend,
+        "compute_capability": accelerator.compute_capability,
+        "bandwidth_bytes_per_second": accelerator.bandwidth_bytes_per_second,
+        "source": accelerator.source,
+    }

@@ -1,0 +1,233 @@
+"""`gpuplan plan`: options in, a Plan out."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from gpuplan.domain.fleet import Fleet
+from gpuplan.domain.inventory import Inventory
+from gpuplan.domain.plan import Fact, Plan, Severity, StrategyName
+from gpuplan.domain.workload import Category, ExecutorChoice, GpuSelection, Placement, Workload
+from gpuplan.engine.arguments import parse
+from gpuplan.engine.utilization import gpu_memory_utilization
+from gpuplan.engine.versions import DEFAULT, EngineVersion, version_of
+from gpuplan.errors import UsageError
+from gpuplan.operations.fleet import FleetOptions, load_inventory, read_fleet
+from gpuplan.operations.models import Model, claimed_model, read_model
+from gpuplan.planning.planner import plan
+from gpuplan.planning.request import PlanRequest
+from gpuplan.sources.catalogue.names import near_misses
+from gpuplan.units import parse_size
+
+Choice = TypeVar("Choice", Category, Placement, ExecutorChoice)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """What is asked of the model, as written on the command line."""
+
+    context: str | None = None
+    concurrency: int | None = None
+    kv_cache_dtype: str | None = None
+    category: str | None = None
+    replicas: int = 1
+    placement: str | None = None
+    executor: str = "auto"
+    image: str | None = None
+    vllm_version: str | None = None
+    vram_claim: str | None = None
+    ram_claim: str | None = None
+    allow_overcommit: bool = False
+    no_distributed: bool = False
+    strategies: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    engine_args: tuple[str, ...] = ()
+
+
+def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptions) -> Plan:
+    """Read fleet and model, evaluate every strategy.
+
+    Raises GpuplanError subclasses for anything the user can correct.
+    """
+    inventory = None if fleet_options.snapshot is not None else load_inventory(fleet_options)
+    version = engine_version(options, inventory)
+    workload = workload_of(options, version)
+    fleet = read_fleet(fleet_options)
+    model = model_for(reference, workload)
+    return plan_model(model, fleet, workload, version)
+
+
+def model_for(reference: str, workload: Workload) -> Model:
+    """The model of a workload; with a claim alone it need not be readable."""
+    read = claimed_model if workload.vram_claim_bytes is not None else read_model
+    return read(reference, workload.engine, workload.category)
+
+
+def plan_model(model: Model, fleet: Fleet, workload: Workload, version: EngineVersion) -> Plan:
+    """Plan a model that was read on a fleet that was read."""
+    utilization = gpu_memory_utilization(
+        workload.engine, category=model.category, architectures=(model.profile.architecture,), version=version
+    )
+    request = PlanRequest(
+        fleet=fleet,
+        profile=model.profile,
+        workload=replace(workload, category=model.category),
+        version=version,
+        utilization=utilization,
+        model_path=model.path,
+        siblings=model.siblings,
+        echo=echo(model.path, workload, version, utilization, model.category),
+    )
+    made = plan(request)
+    return replace(made, facts=(*_notices(workload, model, fleet), *made.facts))
+
+
+def echo(
+    model: str, workload: Workload, version: EngineVersion, utilization: float | None, category: Category
+) -> dict[str, Any]:
+    """The request as a plan repeats it."""
+    return {
+        "model": model,
+        "category": category.value,
+        "vllm_version": str(version),
+        "gpu_memory_utilization": utilization,
+        "context": workload.context,
+        "concurrency": workload.concurrency or 1,
+        "replicas": workload.replicas,
+        "placement": workload.placement.value,
+        "executor": workload.executor.value,
+        "kv_cache_dtype": workload.engine.kv_cache_dtype,
+        "vram_claim_bytes": workload.vram_claim_bytes,
+        "ram_claim_bytes": workload.ram_claim_bytes,
+        "strategies": list(workload.strategies),
+        "gpus": [f"{item.host}:{','.join(item.devices)}" for item in workload.selection],
+        "allow_overcommit": workload.allow_overcommit,
+        "engine_args": list(workload.engine.user_args),
+    }
+
+
+def _notices(workload: Workload, model: Model, fleet: Fleet) -> list[Fact]:
+    facts = [
+        Fact(code="GP403", severity=Severity.INFO, subject={"fleet": fleet.basis.value}, figures={"note": note})
+        for note in fleet.notes
+    ]
+    messages = [(notice.flag, notice.message) for notice in workload.engine.notices]
+    messages += [(model.profile.name, note) for note in model.notes]
+    facts += [
+        Fact(code="GP503", severity=Severity.INFO, subject={"about": about}, figures={"message": message})
+        for about, message in messages
+    ]
+    return facts
+
+
+def engine_version(options: ServingOptions, inventory: Inventory | None) -> EngineVersion:
+    """--vllm-version, else the version in the image's tag (--image, then the inventory's), else the default (S2.4)."""
+    if options.vllm_version is not None:
+        version = version_of(options.vllm_version)
+    else:
+        image = options.image or (inventory.vllm.image if inventory is not None else None)
+        version = version_of_image(image) or DEFAULT
+    if not version.supported:
+        raise UsageError(f"vLLM {version} is older than the rules known here", hint="use 0.8.0 or newer (--vllm-version)")
+    return version
+
+
+def version_of_image(image: str | None) -> EngineVersion | None:
+    """The version an image's tag states (`vllm/vllm-openai:v0.33.0`), None when it states none."""
+    if image is None:
+        return None
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    try:
+        return EngineVersion.parse(tag.partition("-")[0]) if tag else None
+    except UsageError:
+        return None
+
+
+def workload_of(options: ServingOptions, version: EngineVersion) -> Workload:
+    """The workload behind the options. Raises UsageError naming the option that is wrong."""
+    words = list(options.engine_args)
+    if options.kv_cache_dtype is not None:
+        words = ["--kv-cache-dtype", options.kv_cache_dtype, *words]
+    engine = parse(words, version=version, model_given=True)
+    return Workload(
+        context=_context(options.context),
+        concurrency=_positive("--concurrency", options.concurrency),
+        category=_choice("--category", options.category, Category),
+        replicas=_positive("--replicas", options.replicas) or 1,
+        placement=_choice("--placement", options.placement, Placement) or Placement.SPREAD,
+        executor=_choice("--executor", options.executor, ExecutorChoice) or ExecutorChoice.AUTO,
+        vllm_version=options.vllm_version,
+        image=options.image,
+        strategies=tuple(_strategy(name) for name in options.strategies),
+        selection=tuple(_selection(text) for text in options.gpus),
+        vram_claim_bytes=_size("--vram-claim", options.vram_claim),
+        ram_claim_bytes=_size("--ram-claim", options.ram_claim),
+        allow_overcommit=options.allow_overcommit,
+        allow_distributed=not options.no_distributed,
+        engine=engine,
+    )
+
+
+MOST_CONTEXT = 2**31
+
+
+def _context(text: str | None) -> int | Literal["max"] | None:
+    if text is None:
+        return None
+    if text == "max":
+        return "max"
+    number = text.strip()
+    factor = 1
+    if number[-1:] in "kKmM" and number:
+        factor = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}[number[-1]]
+        number = number[:-1]
+    if not number.isdecimal() or not 1 <= int(number) * factor < MOST_CONTEXT:
+        raise UsageError(
+            f"--context {text}: not a number of tokens", hint="write for example --context 32768, 32K or max"
+        )
+    return int(number) * factor
+
+
+def _positive(name: str, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= 10**6:
+        raise UsageError(f"{name} {value}: must lie between 1 and 1,000,000", hint=f"leave {name} out for the default")
+    return value
+
+
+def _choice(name: str, text: str | None, kind: type[Choice]) -> Choice | None:
+    if text is None:
+        return None
+    values = [str(item.value) for item in kind]
+    if text not in values:
+        near = near_misses(text, values, limit=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"{name} {text}: not one of its values", hint=f"{meant}{name} takes {', '.join(values)}")
+    return kind(text)
+
+
+def _strategy(name: str) -> str:
+    values = [item.value for item in (*StrategyName,) if item not in (StrategyName.OFFLOAD, StrategyName.EVICT)]
+    if name not in values:
+        near = near_misses(name, values, limit=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"--strategy {name}: no such strategy", hint=f"{meant}strategies: {', '.join(values)}")
+    return name
+
+
+def _selection(text: str) -> GpuSelection:
+    host, colon, rest = text.partition(":")
+    devices = tuple(item.strip() for item in rest.split(","))
+    if not colon or not host or not all(devices):
+        raise UsageError(f"--gpus {text}: not HOST:IDX[,IDX…]", hint="write for example --gpus h1:0,1")
+    return GpuSelection(host=host, devices=devices)
+
+
+def _size(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"{name} {text}: {error}", hint=f"write for example {name} 80GiB") from error
+    if size <= 0:
+        raise UsageError(f"{name} {text}: must be more than 0", hint=f"write for example {name} 80GiB")
+    return size

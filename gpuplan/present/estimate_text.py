@@ -1,0 +1,69 @@
+"""An estimate for people: one placement on named hardware, term by term."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuplan.domain.memory import RankMemory, Term
+from gpuplan.domain.plan import Fact, StrategyResult, Verdict
+from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible
+from gpuplan.present.findings import word
+from gpuplan.present.numbers import gib, plural
+from gpuplan.present.plan_text import (
+    VERDICTS,
+    candidate_lines,
+    command_lines,
+    finding_lines,
+    refusal_lines,
+    remedy_lines,
+    shape_words,
+)
+
+
+def estimate_text(
+    model: Mapping[str, Any], hardware: Mapping[str, Any], result: StrategyResult, facts: tuple[Fact, ...], width: int
+) -> Lines:
+    """The estimate in lines of at most `width` cells."""
+    lines: list[Line] = list(_header(model, hardware, result))
+    if result.candidates:
+        candidate = result.candidates[0]
+        lines += [EMPTY, *candidate_lines(candidate, width)]
+        if candidate.memory is not None:
+            lines += [EMPTY, *terms_table(candidate.memory.ranks[0])]
+        lines += [EMPTY, *command_lines(candidate, width)]
+        if candidate.engine.error:
+            lines += [EMPTY]
+    if result.verdict is not Verdict.FITS:
+        lines += [EMPTY, *refusal_lines(result.facts, width), *remedy_lines(result.remedies, width)]
+    for fact in facts:
+        lines += finding_lines(word(fact), width)
+    return tuple(lines)
+
+
+def _header(model: Mapping[str, Any], hardware: Mapping[str, Any], result: StrategyResult) -> Iterator[Line]:
+    label, role = VERDICTS[result.verdict]
+    shape = f" ({shape_words(result.candidates[0])})" if result.candidates else ""
+    yield line(
+        Span(visible(str(model["name"])), Role.TITLE),
+        f" on {plural(hardware['count'], 'GPU')} {visible(str(hardware['name']))}, {gib(hardware['total_bytes'])} each: ",
+        Span(label + shape, role),
+    )
+
+
+def terms_table(rank: RankMemory) -> Iterator[Line]:
+    """Every term of rank 0 with range and basis."""
+    yield line(Span(f"  {'term (rank 0)':<20}{'bytes':>18}{'likely range':>28}  basis", Role.DIM))
+    for term in (rank.budget, *rank.terms):
+        yield _term(term)
+    yield line(
+        f"  {'KV cache':<20}{gib(rank.kv_cache_bytes):>18}{_range(rank.kv_cache_low, rank.kv_cache_high):>28}  computed: budget − the rest"
+    )
+
+
+def _term(term: Term) -> Line:
+    return line(f"  {padded(term.name, 20)}{gib(term.bytes):>18}{_range(term.least, term.most):>28}  {term.basis.value}")
+
+
+def _range(low: int, high: int) -> str:
+    return "" if low == high else f"{gib(low)} – {gib(high)}"
+
+
