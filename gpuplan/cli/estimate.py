@@ -1,6 +1,6 @@
 """`gpuplan estimate MODEL --gpu NAME[:COUNT]`: no inventory needed."""
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,8 +16,16 @@ EXAMPLE = "Example: gpuplan estimate Qwen/Qwen3-32B --gpu H100-80GB:2 --context 
 def command(
     context: typer.Context,
     model: o.Model,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME[:COUNT]", help="Catalogue name, or NAME=SIZE for other hardware.")],
-    free: Annotated[Optional[str], typer.Option("--free", metavar="SIZE", help="Free on each GPU at start (default: all).")] = None,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu", metavar="NAME[:COUNT]", help="Catalogue name, or NAME=SIZE for other hardware."
+        ),
+    ],
+    free: Annotated[
+        str | None,
+        typer.Option("--free", metavar="SIZE", help="Free on each GPU at start (default: all)."),
+    ] = None,
     length: o.Context = None,
     concurrency: o.Concurrency = None,
     kv_cache_dtype: o.KvCacheDtype = None,

@@ -1,6 +1,6 @@
 """`gpuplan explain CODE`: the page behind a finding's code."""
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -13,12 +13,11 @@ EXAMPLE = "Example: gpuplan explain GP204"
 
 
 def command(
-    code: Annotated[Optional[str], typer.Argument(metavar="CODE", help="For example GP204.")] = None,
+    code: Annotated[str | None, typer.Argument(metavar="CODE", help="For example GP204.")] = None,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Print one page, or the list."""
-    from gpuplan.operations.explain import pages
-    from gpuplan.present.explain import page_document, page_text, pages_text
+    from gpuplan.present.explain import page_document, page_text, pages, pages_text
 
     found = pages(code)
     if output_format is o.OutputFormat.JSON:

@@ -1,6 +1,6 @@
 """`gpuplan models [WORDS]`: the built-in model catalogue."""
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,9 @@ EXAMPLE = "Example: gpuplan models qwen3 fp8"
 
 
 def command(
-    words: Annotated[Optional[list[str]], typer.Argument(metavar="[WORD]...", help="Parts of the name.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="Parts of the name.")
+    ] = None,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Print the catalogue."""

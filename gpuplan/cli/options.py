@@ -1,7 +1,7 @@
 """Options several commands share, written once."""
 
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -11,37 +11,80 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Hugging Face id, directory, config.json or catalogue name.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Hugging Face id, directory, config.json or catalogue name.")
+]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="table for people, json for scripts.")]
 Inventory = Annotated[
-    Optional[str],
-    typer.Option("--inventory", "-i", metavar="FILE", help="Inventory (default: $GPUPLAN_INVENTORY, ./inventory.yaml, user config)."),
+    str | None,
+    typer.Option(
+        "--inventory",
+        "-i",
+        metavar="FILE",
+        help="Inventory (default: $GPUPLAN_INVENTORY, ./inventory.yaml, user config).",
+    ),
 ]
-Snapshot = Annotated[Optional[str], typer.Option("--snapshot", metavar="FILE", help="Plan from a saved probe; no network.")]
+Snapshot = Annotated[
+    str | None, typer.Option("--snapshot", metavar="FILE", help="Plan from a saved probe; no network.")
+]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Use declared hardware only.")]
-Hosts = Annotated[Optional[list[str]], typer.Option("--host", metavar="NAME", help="Only this host (repeatable).")]
-Labels = Annotated[Optional[list[str]], typer.Option("--label", metavar="K=V", help="Only hosts with this label (repeatable).")]
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", metavar="NAME", help="Only this host (repeatable).")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="K=V", help="Only hosts with this label (repeatable)."),
+]
 Gpus = Annotated[
-    Optional[list[str]],
-    typer.Option("--gpus", metavar="HOST:IDX[,IDX]", help="Select GPUs by hand, by index or UUID (repeatable)."),
+    list[str] | None,
+    typer.Option(
+        "--gpus", metavar="HOST:IDX[,IDX]", help="Select GPUs by hand, by index or UUID (repeatable)."
+    ),
 ]
-Strategies = Annotated[Optional[list[str]], typer.Option("--strategy", metavar="NAME", help="Recommend only this strategy (repeatable).")]
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", metavar="NAME", help="Recommend only this strategy (repeatable)."),
+]
 Context = Annotated[
-    Optional[str], typer.Option("--context", metavar="N|max", help="Tokens per request (default: the longest that fits).")
+    str | None,
+    typer.Option("--context", metavar="N|max", help="Tokens per request (default: the longest that fits)."),
 ]
-Concurrency = Annotated[Optional[int], typer.Option("--concurrency", metavar="N", help="Requests of that length at once.")]
-KvCacheDtype = Annotated[Optional[str], typer.Option("--kv-cache-dtype", metavar="TYPE", help="auto, fp8, …")]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", help="Requests of that length at once.")
+]
+KvCacheDtype = Annotated[str | None, typer.Option("--kv-cache-dtype", metavar="TYPE", help="auto, fp8, …")]
 Replicas = Annotated[int, typer.Option("--replicas", metavar="N", help="Copies on disjoint GPUs.")]
-PlacementOption = Annotated[Optional[str], typer.Option("--placement", metavar="spread|binpack", help="Where replicas and ties go.")]
+PlacementOption = Annotated[
+    str | None, typer.Option("--placement", metavar="spread|binpack", help="Where replicas and ties go.")
+]
 NoDistributed = Annotated[bool, typer.Option("--no-distributed", help="Keep a replica on one host.")]
-Executor = Annotated[str, typer.Option("--executor", metavar="auto|ray|mp", help="How ranks on several hosts are started.")]
-AllowOvercommit = Annotated[bool, typer.Option("--allow-overcommit", help="Recommend a selection that does not fit, too.")]
+Executor = Annotated[
+    str, typer.Option("--executor", metavar="auto|ray|mp", help="How ranks on several hosts are started.")
+]
+AllowOvercommit = Annotated[
+    bool, typer.Option("--allow-overcommit", help="Recommend a selection that does not fit, too.")
+]
 CategoryOption = Annotated[
-    Optional[str], typer.Option("--category", metavar="NAME", help="llm, embedding, reranker, speech_to_text, text_to_speech, image, omni.")
+    str | None,
+    typer.Option(
+        "--category",
+        metavar="NAME",
+        help="llm, embedding, reranker, speech_to_text, text_to_speech, image, omni.",
+    ),
 ]
-Image = Annotated[Optional[str], typer.Option("--image", metavar="IMAGE", help="Container image; its tag tells the vLLM version.")]
-VllmVersion = Annotated[Optional[str], typer.Option("--vllm-version", metavar="X.Y.Z", help="Rules of this vLLM release.")]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="IMAGE", help="Container image; its tag tells the vLLM version."),
+]
+VllmVersion = Annotated[
+    str | None, typer.Option("--vllm-version", metavar="X.Y.Z", help="Rules of this vLLM release.")
+]
 VramClaim = Annotated[
-    Optional[str], typer.Option("--vram-claim", metavar="SIZE", help="The model needs this much VRAM in all; nothing is estimated.")
+    str | None,
+    typer.Option(
+        "--vram-claim", metavar="SIZE", help="The model needs this much VRAM in all; nothing is estimated."
+    ),
 ]
-RamClaim = Annotated[Optional[str], typer.Option("--ram-claim", metavar="SIZE", help="Host RAM needed on every host.")]
+RamClaim = Annotated[
+    str | None, typer.Option("--ram-claim", metavar="SIZE", help="Host RAM needed on every host.")
+]

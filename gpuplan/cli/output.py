@@ -38,7 +38,12 @@ def show(lines: Lines) -> None:
         print(text_of(lines))
         return
     for row in lines:
-        print("".join(f"\x1b[{STYLES[span.role]}m{span.text}\x1b[0m" if span.role in STYLES else span.text for span in row))
+        print(
+            "".join(
+                f"\x1b[{STYLES[span.role]}m{span.text}\x1b[0m" if span.role in STYLES else span.text
+                for span in row
+            )
+        )
 
 
 def coloured() -> bool:

@@ -1,18 +1,71 @@
-"""`gpuplan schema NAME`: JSON Schemas, generated from the types that are written."""
+"""`gpuplan schema NAME`: JSON Schemas, generated from the types that are written and read."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from gpuplan.cli import output
+from gpuplan.errors import UsageError
 
 NAME = "schema"
 HELP = "The JSON Schema of plan, estimate, snapshot or inventory."
 EXAMPLE = "Example: gpuplan schema plan"
 
 
-def command(name: Annotated[str, typer.Argument(metavar="NAME", help="plan, estimate, snapshot, inventory.")]) -> None:
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="plan, estimate, snapshot, inventory.")],
+) -> None:
     """Print one schema."""
-    from gpuplan.operations.schemas import schema_of
-
     output.show_json(schema_of(name))
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The schema called `name`. Raises UsageError with near misses."""
+    from gpuplan.sources.catalogue.names import near_misses
+
+    make = SCHEMAS.get(name)
+    if make is None:
+        near = near_misses(name, list(SCHEMAS), limit=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"there is no schema {name!r}", hint=f"{meant}schemas: {', '.join(SCHEMAS)}")
+    return make()
+
+
+def _plan() -> dict[str, Any]:
+    from gpuplan.present.plan_document import PlanDocument
+
+    return _generated(PlanDocument)
+
+
+def _estimate() -> dict[str, Any]:
+    from gpuplan.present.plan_document import EstimateDocument
+
+    return _generated(EstimateDocument)
+
+
+def _snapshot() -> dict[str, Any]:
+    from gpuplan.sources.snapshot_json import snapshot_schema
+
+    return snapshot_schema()
+
+
+def _inventory() -> dict[str, Any]:
+    from gpuplan.sources.inventory_yaml import inventory_schema
+
+    return inventory_schema()
+
+
+def _generated(kind: type[Any]) -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
+    schema: dict[str, Any] = TypeAdapter(kind).json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "plan": _plan,
+    "estimate": _estimate,
+    "snapshot": _snapshot,
+    "inventory": _inventory,
+}

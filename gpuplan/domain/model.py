@@ -39,7 +39,7 @@ class Partition:
     replicable: bool = False
     """Fewer units than ranks are repeated (KV heads) instead of being an error."""
     uneven: bool = False
-    """Units that do not divide are rounded up on every rank (block-quantized shared experts of DeepSeek-V4)."""
+    """Units that do not divide are rounded up on every rank (shared experts of DeepSeek-V4 in blocks)."""
 
     @property
     def size(self) -> int:
@@ -242,20 +242,16 @@ class Cache:
     fixed_bytes_per_token: int | None = None
     """Set where the layout does not follow the KV dtype (indexers, packed latents)."""
     packed_float8_bytes: int | None = None
-    """Bytes per token of an 8-bit cache where the GPU's kernel packs scales beside the values (fp8_ds_mla: Hopper and
-    compute capability 12, not 10); None: as head_size says."""
+    """Bytes per token of an 8-bit cache where the GPU's kernel packs scales beside the values (fp8_ds_mla: Hopper
+    and compute capability 12, not 10); None: as head_size says."""
     chosen: int = 0
     """Entries per token that this indexer chooses for sparse attention."""
     page_tokens: int | None = None
     """Tokens of one page where the layer fixes it; None: the engine's block size."""
     page_alignment: int = 1
     """A page is padded to a multiple of this many bytes."""
-    block: int | None = None
-    """Tokens of this cache's own block where it differs from the engine's (compressed sparse attention)."""
     least_block: int = 0
     """The engine's block is raised to this many tokens for this cache's kernel."""
-    alignment: int = 1
-    """Bytes a page is rounded up to."""
     states: tuple[StateShape, ...] = ()
     state_type: str | None = None
     """mamba1, mamba2, gdn, kda, short_conv, linear"""
@@ -350,7 +346,9 @@ class ModelProfile:
     @property
     def expert_count(self) -> int:
         """Largest number of routed experts in a layer; 0 for dense models."""
-        counts = (part.count for layer in self.layer_kinds for part in layer.parts if isinstance(part, Experts))
+        counts = (
+            part.count for layer in self.layer_kinds for part in layer.parts if isinstance(part, Experts)
+        )
         return max(counts, default=0)
 
     @property

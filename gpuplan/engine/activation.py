@@ -47,7 +47,12 @@ def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
         high=int(peak * 1.2),
         basis=Basis.COMPUTED,
         formula="max(tokens × width of the widest layer, sequences × vocabulary × bytes per logit)",
-        inputs=(("max_num_batched_tokens", tokens), ("max_num_seqs", rows), ("layer", layer), ("sampler", sampler)),
+        inputs=(
+            ("max_num_batched_tokens", tokens),
+            ("max_num_seqs", rows),
+            ("layer", layer),
+            ("sampler", sampler),
+        ),
     )
 
 
@@ -55,18 +60,36 @@ def non_torch_term(profile: ModelProfile, setting: RankSetting) -> Term:
     """Memory taken outside the allocator while profiling."""
     del profile
     size = 250 * MIB if setting.parallelism.world_size == 1 else 600 * MIB
-    return Term(name="non-torch", bytes=size, basis=Basis.ASSUMED, formula="measured on like start-ups", low=size // 2, high=size)
+    return Term(
+        name="non-torch",
+        bytes=size,
+        basis=Basis.ASSUMED,
+        formula="measured on like start-ups",
+        low=size // 2,
+        high=size,
+    )
 
 
 def cuda_graph_term(profile: ModelProfile, setting: RankSetting) -> Term:
     """What the engine sets aside for CUDA graphs before it sizes the KV cache."""
     del profile
-    counted = graph_accounting(setting.version) is GraphAccounting.SUBTRACTED and not setting.engine.enforce_eager
+    counted = (
+        graph_accounting(setting.version) is GraphAccounting.SUBTRACTED and not setting.engine.enforce_eager
+    )
     size = 300 * MIB if counted else 0
-    return Term(name="CUDA graphs", bytes=size, basis=Basis.ASSUMED, formula="estimate of the engine's own profiling", low=size // 2, high=size * 2)
+    return Term(
+        name="CUDA graphs",
+        bytes=size,
+        basis=Basis.ASSUMED,
+        formula="estimate of the engine's own profiling",
+        low=size // 2,
+        high=size * 2,
+    )
 
 
-def start_overhead_bytes(total: int, *, compute_capability: str | None, tensor: int, version: EngineVersion) -> int:
+def start_overhead_bytes(
+    total: int, *, compute_capability: str | None, tensor: int, version: EngineVersion
+) -> int:
     """Memory of the CUDA context, communicators and libraries before the engine looks at what is free."""
     del total, compute_capability, version
     return int(0.5 * GIB) if tensor == 1 else int(1.2 * GIB)

@@ -64,13 +64,18 @@ def split_of(parallelism: Parallelism, *, compute_capability: str | None = "9.0"
         tensor=parallelism.tensor,
         expert_ranks=flat if parallelism.expert else 1,
         expert_tensor=1 if parallelism.expert else flat,
+        token_sharded_experts=parallelism.expert and parallelism.tensor > 1 and parallelism.data > 1,
         compute_capability=compute_capability,
         **towers,
     )
 
 
 def violations(
-    profile: ModelProfile, parallelism: Parallelism, *, language_model_only: bool = False, towers_data_parallel: bool = False
+    profile: ModelProfile,
+    parallelism: Parallelism,
+    *,
+    language_model_only: bool = False,
+    towers_data_parallel: bool = False,
 ) -> tuple[Violation, ...]:
     """Every rule the sizes break, the engine's first complaint first; empty when the model can be built so."""
     found = list(_headline_rules(profile, parallelism))
@@ -152,7 +157,11 @@ def _indivisible(part: Part, problem: Indivisible) -> Violation:
     if isinstance(part, Embedding):
         rule = Rule.VOCABULARY
     elif isinstance(part, Linear) and "qkv" in part.name:
-        rule = Rule.KV_HEADS if any(p.replicable and p.units == problem.size for p in part.outputs) else Rule.ATTENTION_HEADS
+        rule = (
+            Rule.KV_HEADS
+            if any(p.replicable and p.units == problem.size for p in part.outputs)
+            else Rule.ATTENTION_HEADS
+        )
     if isinstance(part, (Linear, Tensor)) and ("visual" in part.name or "vision" in part.name):
         rule = Rule.VISION_HEADS
     return Violation(
@@ -173,12 +182,22 @@ def _block_rules(part: Linear, ranks: int) -> Iterator[Violation]:
         if part.shard is Shard.ROW:
             width = local_units(part.name, part.inputs, ranks) * part.inputs.unit_size
             if width % columns:
-                yield _block(part.name, width, ranks, f"Weight input_size_per_partition = {width} is not divisible by weight quantization block_k = {columns}.")
+                yield _block(
+                    part.name,
+                    width,
+                    ranks,
+                    f"Weight input_size_per_partition = {width} is not divisible by weight quantization block_k = {columns}.",
+                )
         if part.shard is Shard.COLUMN and len(part.outputs) == 1:
             for partition in part.outputs:
                 width = local_units(part.name, partition, ranks) * partition.unit_size
                 if width % rows:
-                    yield _block(part.name, width, ranks, f"Weight output_partition_size = {width} is not divisible by weight quantization block_n = {rows}.")
+                    yield _block(
+                        part.name,
+                        width,
+                        ranks,
+                        f"Weight output_partition_size = {width} is not divisible by weight quantization block_n = {rows}.",
+                    )
                     break
     elif isinstance(scheme, (GroupedInteger, Float4, MicroscaledFloat8)) and part.shard is Shard.ROW:
         width = local_units(part.name, part.inputs, ranks) * part.inputs.unit_size
@@ -207,16 +226,28 @@ def _expert_rules(part: Experts, ranks: int) -> Iterator[Violation]:
             f"The output_size of gate's and up's weight = {width} is not divisible by weight quantization block_n = {scheme.block[0]}.",
         )
     if misfit and isinstance(scheme, GroupedInteger):
-        yield _block(part.name, width, ranks, f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}")
+        yield _block(
+            part.name,
+            width,
+            ranks,
+            f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}",
+        )
     if isinstance(scheme, Float4) and scheme.variety == "nvfp4" and width % scheme.group_size:
-        yield _block(part.name, width, ranks, f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}")
+        yield _block(
+            part.name,
+            width,
+            ranks,
+            f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}",
+        )
 
 
 def _block(name: str, value: int, ranks: int, line: str) -> Violation:
     return Violation(rule=Rule.QUANTIZATION_BLOCK, part=name, value=value, ranks=ranks, line=line)
 
 
-def legal_tensor_sizes(profile: ModelProfile, most: int, *, language_model_only: bool = False) -> tuple[int, ...]:
+def legal_tensor_sizes(
+    profile: ModelProfile, most: int, *, language_model_only: bool = False
+) -> tuple[int, ...]:
     """Tensor-parallel sizes up to `most` the model can be built with, without expert parallel."""
     return tuple(
         size

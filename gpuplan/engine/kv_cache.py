@@ -13,7 +13,16 @@ from gpuplan.engine.kv_pages import CacheSettings, page_lists
 from gpuplan.engine.versions import TokensLine, null_block_reserved, tokens_line
 from gpuplan.engine.weights import stage_layers
 
-__all__ = ["UNBOUNDED", "CacheSettings", "Pool", "StageGeometry", "geometry", "largest_context", "pool", "usable_bytes"]
+__all__ = [
+    "UNBOUNDED",
+    "CacheSettings",
+    "Pool",
+    "StageGeometry",
+    "geometry",
+    "largest_context",
+    "pool",
+    "usable_bytes",
+]
 
 UNBOUNDED = 2**24
 """Longest context considered where a config states none (tokens)."""
@@ -47,13 +56,20 @@ class Pool:
 
 
 def geometry(
-    profile: ModelProfile, settings: CacheSettings, *, stages: int, layer_partition: tuple[int, ...] | None = None
+    profile: ModelProfile,
+    settings: CacheSettings,
+    *,
+    stages: int,
+    layer_partition: tuple[int, ...] | None = None,
 ) -> tuple[StageGeometry, ...]:
     """The pool of each pipeline stage: layers are grouped over the whole model, then each stage keeps its own."""
     pages = page_lists(profile, settings)
     groups = grouped(pages, settings.version, hybrid=not settings.engine.disable_hybrid_kv_cache_manager)
     bounds = stage_layers(profile.layer_count, stages, layer_partition)
-    size = min((group.block_size for group in groups if group.kind is not CacheKind.STATE), default=settings.base_block)
+    size = min(
+        (group.block_size for group in groups if group.kind is not CacheKind.STATE),
+        default=settings.base_block,
+    )
     result = []
     for stage, (first, last) in enumerate(bounds):
         held = range(first, last if stage < stages - 1 else len(pages))
@@ -110,7 +126,9 @@ def largest_context(
 
     def fits(context: int) -> bool:
         for stage, available in distinct.items():
-            room = usable_bytes(stage, available, settings) if override is None else override * stage.block_bytes
+            room = (
+                usable_bytes(stage, available, settings) if override is None else override * stage.block_bytes
+            )
             if stage.blocks_for(context) * concurrency * stage.block_bytes > room:
                 return False
         return True

@@ -58,7 +58,9 @@ class Group:
 Entry = tuple[int, Page]
 
 
-def grouped(pages: Sequence[Sequence[Page]], version: EngineVersion, *, hybrid: bool = True) -> tuple[Group, ...]:
+def grouped(
+    pages: Sequence[Sequence[Page]], version: EngineVersion, *, hybrid: bool = True
+) -> tuple[Group, ...]:
     """Groups over the whole model; `hybrid` False makes windows full attention (`--disable-hybrid-kv-cache-manager`)."""
     entries = [(layer, page) for layer, held in enumerate(pages) for page in held]
     if not hybrid:
@@ -91,9 +93,9 @@ def _uniform(pages: Sequence[Page]) -> bool:
     if all(page.kind in WHOLE_LENGTH for page in pages):
         return len({page.block for page in pages}) == 1
     first = pages[0]
-    return all((page.kind, page.block, page.window) == (first.kind, first.block, first.window) for page in pages) and (
-        first.kind is not CacheKind.STATE or len({page.page_bytes for page in pages}) == 1
-    )
+    return all(
+        (page.kind, page.block, page.window) == (first.kind, first.block, first.window) for page in pages
+    ) and (first.kind is not CacheKind.STATE or len({page.page_bytes for page in pages}) == 1)
 
 
 def _group(entries: Sequence[Entry]) -> Group:
@@ -166,10 +168,15 @@ def _packed(entries: Sequence[Entry]) -> tuple[Group, ...] | None:
 
     def shrinks(number: int) -> bool:
         kind = buckets[number][0][1].kind
-        return kind is CacheKind.STATE or (repeats is None and kind in (CacheKind.SLIDING, CacheKind.SLIDING_LATENT))
+        return kind is CacheKind.STATE or (
+            repeats is None and kind in (CacheKind.SLIDING, CacheKind.SLIDING_LATENT)
+        )
 
     anchor = max(
-        sum(ceil_div(len(layers), len(bucket) if shrinks(i) else splits(i)) * page for page, layers in shapes[i].items())
+        sum(
+            ceil_div(len(layers), len(bucket) if shrinks(i) else splits(i)) * page
+            for page, layers in shapes[i].items()
+        )
         for i, bucket in enumerate(buckets)
     )
     groups: list[Group] = []
@@ -198,7 +205,10 @@ def _by_page(bucket: Sequence[Entry]) -> dict[int, list[Entry]]:
 def _repeats(shapes: Sequence[dict[int, list[Entry]]], balanced: Sequence[bool]) -> int | None:
     """Pattern repeats per group that pad least; None when no balanced bucket mixes page sizes."""
     counts = [max(len(layers) for layers in shape.values()) for shape in shapes]
-    least = max((n for n, shape, even in zip(counts, shapes, balanced, strict=True) if even and len(shape) > 1), default=0)
+    least = max(
+        (n for n, shape, even in zip(counts, shapes, balanced, strict=True) if even and len(shape) > 1),
+        default=0,
+    )
     if not least:
         return None
     values = [n for n, even in zip(counts, balanced, strict=True) if even]

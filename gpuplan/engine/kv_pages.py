@@ -66,13 +66,7 @@ class CacheSettings:
         mode = self.engine.mamba_cache_mode
         if mode is None:
             mode = "align" if self._caches_prefixes else "none"
-        speculative = self.speculative_tokens
-        return (2 if mode == "align" else 1) + speculative
-
-    @property
-    def speculative_tokens(self) -> int:
-        tokens = (self.engine.speculative_config or {}).get("num_speculative_tokens")
-        return tokens if isinstance(tokens, int) and tokens > 0 else 0
+        return (2 if mode == "align" else 1) + speculative_tokens(self.engine)
 
     @property
     def _caches_prefixes(self) -> bool:
@@ -96,6 +90,12 @@ class Page:
     state_blocks: int = 1
     in_flight: int = 0
     separate: str | None = None
+
+
+def speculative_tokens(engine: EngineArguments) -> int:
+    """Tokens drafted per step (0 without speculative decoding)."""
+    tokens = (engine.speculative_config or {}).get("num_speculative_tokens")
+    return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
 
 def element_bytes(profile: ModelProfile, asked: str) -> float:
@@ -123,7 +123,9 @@ def page_lists(profile: ModelProfile, settings: CacheSettings) -> list[tuple[Pag
     padded = _padded_state_page(profile, settings, block)
     for layer in order:
         if layer not in known:
-            known[layer] = tuple(_page(cache, profile, settings, block, padded, asked) for cache in layer.caches)
+            known[layer] = tuple(
+                _page(cache, profile, settings, block, padded, asked) for cache in layer.caches
+            )
     return [known[layer] for layer in order]
 
 
@@ -139,20 +141,26 @@ def _page(
             state_blocks=settings.state_blocks,
             separate=cache.group,
         )
-    own = cache.block or block
+    own = cache.page_tokens or block
     return Page(
         kind=cache.kind,
         block=own,
-        page_bytes=round_up(attention_page_bytes(cache, profile, settings, own, asked), cache.alignment),
+        page_bytes=round_up(attention_page_bytes(cache, profile, settings, own, asked), cache.page_alignment),
         window=cache.window,
         in_flight=settings.in_flight_tokens if cache.window is not None else 0,
         separate=cache.group,
     )
 
 
-def attention_page_bytes(cache: Cache, profile: ModelProfile, settings: CacheSettings, block: int, asked: str) -> int:
+def attention_page_bytes(
+    cache: Cache, profile: ModelProfile, settings: CacheSettings, block: int, asked: str
+) -> int:
     """Bytes of one page of an attention cache before padding."""
-    return int(_local_heads(cache, settings.tensor) * (block / cache.tokens_per_state) * content_bytes(cache, profile, settings, asked))
+    return int(
+        _local_heads(cache, settings.tensor)
+        * (block / cache.tokens_per_state)
+        * content_bytes(cache, profile, settings, asked)
+    )
 
 
 def content_bytes(cache: Cache, profile: ModelProfile, settings: CacheSettings, asked: str) -> float:
@@ -162,18 +170,17 @@ def content_bytes(cache: Cache, profile: ModelProfile, settings: CacheSettings, 
     name = resolved_dtype(profile, asked)
     element = element_bytes(profile, asked)
     if cache.kind in (CacheKind.LATENT, CacheKind.SLIDING_LATENT, CacheKind.INDEXER):
-        if cache.kind is CacheKind.LATENT and element == 1.0 and _sparse_latent(profile, settings):
-            name = "fp8_ds_mla"
+        if cache.packed_float8_bytes is not None and element == 1.0 and _packs_scales(settings):
+            return float(cache.packed_float8_bytes)
         return float(LATENT_TOKEN_BYTES.get(name, cache.head_size * element))
     values = cache.head_size if cache.head_size_v is None else cache.head_size_v
     scales = 2 * PER_TOKEN_HEAD_SCALE if name.endswith("_per_token_head") else 0.0
     return (cache.head_size + values) * element + scales
 
 
-def _sparse_latent(profile: ModelProfile, settings: CacheSettings) -> bool:
-    """Sparse MLA before Blackwell keeps fp8 latents with their scales and a bf16 rope part (656 bytes a token)."""
-    indexed = any(cache.kind is CacheKind.INDEXER for layer in profile.layer_kinds for cache in layer.caches)
-    return indexed and not (settings.compute_capability or "9.0").startswith("10.")
+def _packs_scales(settings: CacheSettings) -> bool:
+    """Whether sparse MLA keeps 8-bit latents with their scales beside them: Hopper and capability 12, not Blackwell's 10."""
+    return not (settings.compute_capability or "9.0").startswith("10.")
 
 
 def _local_heads(cache: Cache, tensor: int) -> int:
@@ -217,6 +224,8 @@ def block_size(profile: ModelProfile, settings: CacheSettings) -> int:
 
 def _kernel_block(cache: Cache, profile: ModelProfile, settings: CacheSettings) -> int:
     """Smallest block the attention kernel of a cache takes (FlashMLA 64, FlashInfer MLA 32)."""
+    if cache.page_tokens is not None:
+        return cache.page_tokens
     if cache.kind is CacheKind.INDEXER:
         return cache.least_block or INDEXER_BLOCK
     if cache.kind is not CacheKind.LATENT or cache.least_block:

@@ -71,10 +71,8 @@ def _float8_scales(scheme: Float8, outputs: tuple[int, ...], inputs: int) -> int
 
 def _grouped_bytes(scheme: GroupedInteger, rows: int, inputs: int, whole_inputs: int) -> int:
     """Packed weights, scales per group and zero points of one weight."""
-    if scheme.group_size == -1:
-        groups = 1
-    else:
-        groups = ceil_div(whole_inputs if scheme.reorder else inputs, scheme.group_size)
+    grouped = whole_inputs if scheme.reorder else inputs
+    groups = 1 if scheme.group_size == -1 else ceil_div(grouped, scheme.group_size)
     scales = groups * rows * scheme.scale_bytes
     match scheme.layout:
         case "awq":
@@ -205,7 +203,7 @@ def linear_misfit(scheme: Scheme, outputs: tuple[int, ...], inputs: int, *, rows
 
 
 def experts_misfit(scheme: Scheme, hidden: int, intermediate: int) -> int:
-    """Block size that a rank's share of an expert does not hold whole; 0: it does, or vLLM refines the blocks."""
+    """Block size that a rank's share of an expert does not hold whole; 0: it does, or they are refined."""
     match scheme:
         case Float8(granularity="block", block=(rows, columns)):
             refined = expert_block(scheme, intermediate, hidden)

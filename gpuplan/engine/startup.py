@@ -13,9 +13,7 @@ NO_ROOM = (
     "(this flag also controls CPU memory reservation on the CPU backend, despite its name). "
     "See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
 )
-NO_ROOM_BEFORE_024 = (
-    "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
-)
+NO_ROOM_BEFORE_024 = "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
 
 
 def gib(size: int) -> str:
@@ -45,7 +43,11 @@ def no_room_line(version: EngineVersion) -> str:
 
 def too_long_line(context: int, needed: int, available: int, longest: int) -> str:
     """The refusal when one request of `context` tokens needs more KV cache than there is."""
-    advice = f"Based on the available memory, the estimated maximum model length is {longest}. " if longest > 0 else ""
+    advice = (
+        f"Based on the available memory, the estimated maximum model length is {longest}. "
+        if longest > 0
+        else ""
+    )
     return (
         f"To serve at least one request with the model's max seq len ({context}), ({gib(needed)} GiB KV cache is needed, "
         f"which is larger than the available KV cache memory ({gib(available)} GiB). {advice}"

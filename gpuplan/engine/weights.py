@@ -86,11 +86,15 @@ def part_bytes(part: Part, split: Split) -> int:
     """Bytes of one part on one rank."""
     match part:
         case Linear():
-            return _linear_bytes(part, 1 if part.token_parallel and split.token_sharded_experts else split.tensor)
+            return _linear_bytes(
+                part, 1 if part.token_parallel and split.token_sharded_experts else split.tensor
+            )
         case Experts():
             return _experts_on_rank(part, split)
         case Tensor():
-            units = local_units(part.name, part.partition, split.tensor) if part.sharded else part.partition.units
+            units = (
+                local_units(part.name, part.partition, split.tensor) if part.sharded else part.partition.units
+            )
             return int(round_up(units, part.alignment) * part.partition.unit_size * part.itemsize)
         case Embedding():
             return _embedding_bytes(part, split.tensor)
@@ -156,7 +160,9 @@ def layer_bytes(layer: Layer, split: Split) -> tuple[int, int]:
     return experts + rest, experts
 
 
-def stage_layers(layers: int, stages: int, partition: tuple[int, ...] | None = None) -> tuple[tuple[int, int], ...]:
+def stage_layers(
+    layers: int, stages: int, partition: tuple[int, ...] | None = None
+) -> tuple[tuple[int, int], ...]:
     """First and one-past-last decoder layer of each pipeline stage.
 
     Even split with the remainder given to the stages before the last, as vllm/distributed/utils.py `get_pp_indices`

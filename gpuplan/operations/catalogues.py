@@ -33,7 +33,9 @@ def find_accelerators(words: Sequence[str]) -> tuple[Accelerator, ...]:
     return _matching(
         accelerators.load(),
         words,
-        lambda item: f"{item.name} {item.vendor} {item.architecture} {item.backend} {' '.join(item.aliases)} {' '.join(item.device_names)}",
+        lambda item: (
+            f"{item.name} {item.vendor} {item.architecture} {item.backend} {' '.join(item.aliases)} {' '.join(item.device_names)}"
+        ),
         "gpus",
     )
 
@@ -47,4 +49,6 @@ def _matching(
         return found
     near = near_misses(" ".join(words), [entry.name for entry in entries], limit=3)
     meant = f"did you mean {', '.join(near)}? " if near else ""
-    raise UsageError(f"nothing in the catalogue matches {' '.join(words)!r}", hint=f"{meant}`gpuplan {command}` lists all")
+    raise UsageError(
+        f"nothing in the catalogue matches {' '.join(words)!r}", hint=f"{meant}`gpuplan {command}` lists all"
+    )

@@ -35,8 +35,8 @@ class FleetOptions:
 def read_fleet(options: FleetOptions, inventory: Inventory | None = None) -> Fleet:
     """The fleet to plan on; it has at least one usable GPU. An `inventory` already read is not read again.
 
-    Raises InventoryError for a wrong file, UsageError for a host or label that is not there, NoHostError when no
-    usable GPU is left.
+    Raises InventoryError for a wrong file, UsageError for a host or label that is not there, NoHostError when
+    no usable GPU is left.
     """
     labels = tuple(parse_label(text) for text in options.labels)
     fleet = narrow(_whole_fleet(options, inventory), hosts=options.hosts, labels=labels)
@@ -53,7 +53,8 @@ def load_inventory(options: FleetOptions) -> Inventory | None:
 def declared(inventory: Inventory) -> Fleet:
     """The hardware an inventory declares, all of its memory free.
 
-    A host that declares none is kept as failed. Facts come from the accelerator catalogue; `memory:` goes before it.
+    A host that declares none is kept as failed. Facts come from the accelerator catalogue, where `memory:` does
+    not say otherwise.
     """
     facts: _Facts = {}
     hosts = tuple(_declared_host(entry, facts) for entry in inventory.hosts)

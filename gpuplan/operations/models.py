@@ -13,11 +13,22 @@ from gpuplan.sources import model_files
 from gpuplan.sources.catalogue import models as catalogue
 from gpuplan.sources.config_json import apply_overrides
 
-ESSENTIAL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
+ESSENTIAL = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
 """Fields a config rarely leaves to class defaults; when one is missing, transformers is asked (it takes a second)."""
 
 POOLING = frozenset({Category.EMBEDDING, Category.RERANKER})
-POOLING_ARCHITECTURES = ("ForSequenceClassification", "ForTokenClassification", "EmbeddingModel", "RewardModel")
+POOLING_ARCHITECTURES = (
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "EmbeddingModel",
+    "RewardModel",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +140,9 @@ def _complete(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
     filled = with_class_defaults(config)
     if filled.note is not None:
         return config, []
-    return filled.config, [f"taken from transformers' class defaults: {', '.join(filled.names)}"] if filled.names else []
+    return filled.config, [
+        f"taken from transformers' class defaults: {', '.join(filled.names)}"
+    ] if filled.names else []
 
 
 def _pools(config: Mapping[str, Any], engine: EngineArguments, category: Category | None) -> bool:
@@ -149,7 +162,11 @@ def category_of(profile: ModelProfile, config: Mapping[str, Any]) -> Category:
     """What the model is for, read from its architecture and name."""
     name = profile.name.lower()
     if profile.pooling:
-        return Category.RERANKER if "rerank" in name or "SequenceClassification" in profile.architecture else Category.EMBEDDING
+        return (
+            Category.RERANKER
+            if "rerank" in name or "SequenceClassification" in profile.architecture
+            else Category.EMBEDDING
+        )
     if profile.architecture.startswith(("Whisper", "Voxtral")):
         return Category.SPEECH_TO_TEXT
     if "Omni" in profile.architecture:

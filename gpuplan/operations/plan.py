@@ -107,7 +107,9 @@ def echo(
 
 def _notices(workload: Workload, model: Model, fleet: Fleet) -> list[Fact]:
     facts = [
-        Fact(code="GP403", severity=Severity.INFO, subject={"fleet": fleet.basis.value}, figures={"note": note})
+        Fact(
+            code="GP403", severity=Severity.INFO, subject={"fleet": fleet.basis.value}, figures={"note": note}
+        )
         for note in fleet.notes
     ]
     messages = [(notice.flag, notice.message) for notice in workload.engine.notices]
@@ -127,7 +129,9 @@ def engine_version(options: ServingOptions, inventory: Inventory | None) -> Engi
         image = options.image or (inventory.vllm.image if inventory is not None else None)
         version = version_of_image(image) or DEFAULT
     if not version.supported:
-        raise UsageError(f"vLLM {version} is older than the rules known here", hint="use 0.8.0 or newer (--vllm-version)")
+        raise UsageError(
+            f"vLLM {version} is older than the rules known here", hint="use 0.8.0 or newer (--vllm-version)"
+        )
     return version
 
 
@@ -189,7 +193,9 @@ def _context(text: str | None) -> int | Literal["max"] | None:
 
 def _positive(name: str, value: int | None) -> int | None:
     if value is not None and not 1 <= value <= 10**6:
-        raise UsageError(f"{name} {value}: must lie between 1 and 1,000,000", hint=f"leave {name} out for the default")
+        raise UsageError(
+            f"{name} {value}: must lie between 1 and 1,000,000", hint=f"leave {name} out for the default"
+        )
     return value
 
 
@@ -200,16 +206,22 @@ def _choice(name: str, text: str | None, kind: type[Choice]) -> Choice | None:
     if text not in values:
         near = near_misses(text, values, limit=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(f"{name} {text}: not one of its values", hint=f"{meant}{name} takes {', '.join(values)}")
+        raise UsageError(
+            f"{name} {text}: not one of its values", hint=f"{meant}{name} takes {', '.join(values)}"
+        )
     return kind(text)
 
 
 def _strategy(name: str) -> str:
-    values = [item.value for item in (*StrategyName,) if item not in (StrategyName.OFFLOAD, StrategyName.EVICT)]
+    values = [
+        item.value for item in (*StrategyName,) if item not in (StrategyName.OFFLOAD, StrategyName.EVICT)
+    ]
     if name not in values:
         near = near_misses(name, values, limit=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(f"--strategy {name}: no such strategy", hint=f"{meant}strategies: {', '.join(values)}")
+        raise UsageError(
+            f"--strategy {name}: no such strategy", hint=f"{meant}strategies: {', '.join(values)}"
+        )
     return name
 
 

@@ -10,7 +10,7 @@ from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, RankMemory, Star
 from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine import activation, kv_cache, weights
+from gpuplan.engine import activation, kv_cache, kv_pages, weights
 from gpuplan.engine.divisibility import split_of
 from gpuplan.engine.startup import budget_bytes, no_room_line, too_long_line
 from gpuplan.engine.versions import EngineVersion, batch_defaults
@@ -57,7 +57,9 @@ def estimate(question: Question) -> MemoryEstimate:
     length = question.context or _asked_length(question.engine) or longest
     batch = _batch(question, length)
     settings = _cache_settings(question, batch)
-    geometries = kv_cache.geometry(profile, settings, stages=stages, layer_partition=parallelism.layer_partition)
+    geometries = kv_cache.geometry(
+        profile, settings, stages=stages, layer_partition=parallelism.layer_partition
+    )
     ranks = []
     memo: dict[tuple[int, Device, int], tuple[Term, ...]] = {}
     for rank, device in enumerate(question.devices):
@@ -108,6 +110,7 @@ def estimate(question: Question) -> MemoryEstimate:
         max_num_seqs=batch.sequences,
         assumptions=profile.assumptions,
     )
+
 
 def _asked_length(engine: EngineArguments) -> int | None:
     """`--max-model-len` where it is a number."""
@@ -208,14 +211,16 @@ def _terms(
     )
     return (
         _weights_term(loaded, profile, parallelism, stage),
-        _extra_term(profile, split, loaded, stage, parallelism, engine),
+        _extra_term(question, split, loaded, stage, batch),
         activation.activation_term(profile, setting),
         activation.non_torch_term(profile, setting),
         activation.cuda_graph_term(profile, setting),
     )
 
 
-def _weights_term(loaded: weights.RankWeights, profile: ModelProfile, parallelism: Parallelism, stage: int) -> Term:
+def _weights_term(
+    loaded: weights.RankWeights, profile: ModelProfile, parallelism: Parallelism, stage: int
+) -> Term:
     basis = Basis.EXACT if profile.recognised else Basis.ASSUMED
     return Term(
         name="weights",
@@ -236,22 +241,28 @@ def _weights_term(loaded: weights.RankWeights, profile: ModelProfile, parallelis
 
 
 def _extra_term(
-    profile: ModelProfile,
-    split: weights.Split,
-    loaded: weights.RankWeights,
-    stage: int,
-    parallelism: Parallelism,
-    engine: EngineArguments,
+    question: Question, split: weights.Split, loaded: weights.RankWeights, stage: int, batch: _Batch
 ) -> Term:
-    added = extra_bytes(profile, split, stage=stage, stages=parallelism.pipeline, layer_partition=parallelism.layer_partition)
-    parts = (("rotary and other buffers", loaded.buffers), *added)
+    profile, parallelism, engine = question.profile, question.parallelism, question.engine
+    added = extra_bytes(
+        profile,
+        split,
+        stage=stage,
+        stages=parallelism.pipeline,
+        layer_partition=parallelism.layer_partition,
+        draft_layers=draft_layers(profile, engine),
+        batched_tokens=batch.tokens,
+        sequences=batch.sequences,
+        decode_tokens=1 + kv_pages.speculative_tokens(engine),
+        version=question.version,
+    )
+    parts = [("rotary and other buffers", loaded.buffers), *added]
     offloaded = min(int(engine.cpu_offload_gb * GIB), loaded.parameters)
     if offloaded:
-        parts = (*parts, ("moved to host memory by --cpu-offload-gb", -offloaded))
-    total = sum(size for _, size in parts)
+        parts.append(("moved to host memory by --cpu-offload-gb", -offloaded))
     return Term(
         name="weights, extra",
-        bytes=total,
+        bytes=sum(size for _, size in parts),
         basis=Basis.COMPUTED,
         formula="buffers + copies and padding made after loading",
         inputs=tuple(parts),
@@ -333,7 +344,9 @@ def _answer(
         geometry = geometries[memory.stage]
         usable = kv_cache.usable_bytes(geometry, memory.kv_cache_bytes, settings)
         if geometry.block_bytes and usable <= 0:
-            return EngineAnswer(starts=False, check=StartCheck.NO_KV_ROOM, error=no_room_line(question.version))
+            return EngineAnswer(
+                starts=False, check=StartCheck.NO_KV_ROOM, error=no_room_line(question.version)
+            )
     for memory in memories:
         geometry = geometries[memory.stage]
         usable = kv_cache.usable_bytes(geometry, memory.kv_cache_bytes, settings)

@@ -101,7 +101,10 @@ class Judge:
         known = self._overheads.get(key)
         if known is None:
             known = activation.start_overhead_bytes(
-                device.total_bytes, compute_capability=device.compute_capability, tensor=tensor, version=self.request.version
+                device.total_bytes,
+                compute_capability=device.compute_capability,
+                tensor=tensor,
+                version=self.request.version,
             )
             self._overheads[key] = known
         return known
@@ -111,7 +114,9 @@ class Judge:
         if self.request.utilization is None:
             need = 0 if assessment is None else assessment.need_bytes or 0
             return offer.allocatable_bytes >= need
-        return offer.allocatable_bytes - self.start_overhead(offer.device, tensor) >= self.budget(offer.device)
+        return offer.allocatable_bytes - self.start_overhead(offer.device, tensor) >= self.budget(
+            offer.device
+        )
 
     def free_line(self, offer: Offer, tensor: int) -> str:
         """What the engine would print when `free_enough` is false."""
@@ -129,7 +134,11 @@ class Judge:
         key = (parallelism, devices)
         known = self._shapes.get(key)
         if known is None:
-            known = self._claimed(parallelism, devices) if self.claim_only else self._estimated(parallelism, devices)
+            known = (
+                self._claimed(parallelism, devices)
+                if self.claim_only
+                else self._estimated(parallelism, devices)
+            )
             self._shapes[key] = known
         return known
 
@@ -157,7 +166,13 @@ class Judge:
         short = None
         if need > room:
             short = Shortfall(
-                lack=Lack.CLAIM, rank=worst, need_bytes=need, have_bytes=room, context=0, largest_context=0, concurrency=1
+                lack=Lack.CLAIM,
+                rank=worst,
+                need_bytes=need,
+                have_bytes=room,
+                context=0,
+                largest_context=0,
+                concurrency=1,
             )
         return Assessment(parallelism=parallelism, shortfall=short, violations=broken, need_bytes=need)
 
@@ -201,7 +216,9 @@ class Judge:
         if assessment.violations:
             return EngineAnswer(starts=False, check=StartCheck.LOADING, error=assessment.violations[0].line)
         for offer in offers:
-            if self.request.utilization is not None and not self.free_enough(offer, assessment, tensor=tensor):
+            if self.request.utilization is not None and not self.free_enough(
+                offer, assessment, tensor=tensor
+            ):
                 return EngineAnswer(
                     starts=False, check=StartCheck.FREE_MEMORY, error=self.free_line(offer, tensor)
                 )
@@ -213,7 +230,11 @@ class Judge:
 def _shortfall(memory: MemoryEstimate, question: Question) -> Shortfall | None:
     """The first lack, judged on the safe end of the ranges: a "fits" must hold there too."""
     worst = min(memory.ranks, key=lambda rank: rank.kv_cache_low - rank.kv_needed_bytes)
-    common = {"rank": worst.rank, "context": memory.max_model_len, "largest_context": memory.largest_max_model_len}
+    common = {
+        "rank": worst.rank,
+        "context": memory.max_model_len,
+        "largest_context": memory.largest_max_model_len,
+    }
     if memory.engine.check is StartCheck.NO_KV_ROOM:
         poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
         need = sum(term.bytes for term in poorest.terms) + memory.block_bytes

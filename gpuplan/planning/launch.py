@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpuplan.domain.plan import Parallelism, PlacedHost
+from gpuplan.domain.plan import PlacedHost
 from gpuplan.domain.workload import ExecutorChoice
 from gpuplan.engine.arguments import render
 from gpuplan.planning.judge import Assessment
 from gpuplan.planning.request import PlanRequest
 
 
-def launch_arguments(request: PlanRequest, assessment: Assessment, placement: Sequence[PlacedHost]) -> tuple[str, ...]:
+def launch_arguments(
+    request: PlanRequest, assessment: Assessment, placement: Sequence[PlacedHost]
+) -> tuple[str, ...]:
     """`serve MODEL` with what the placement adds, then the user's own words.
 
     The context and batch limits the estimate assumed are written out, so that the prediction holds whatever the
@@ -53,5 +55,3 @@ def executor(request: PlanRequest, placement: Sequence[PlacedHost]) -> str:
     if choice is not ExecutorChoice.AUTO:
         return choice.value
     return "mp" if len({len(host.gpus) for host in placement}) == 1 else "ray"
-
-

@@ -17,14 +17,18 @@ def balanced_partition(
     layers = judge.request.profile.layer_count
     if shape.pipeline < 2 or even.memory is None or layers < shape.pipeline:
         return None
-    per_stage = [rank for rank in even.memory.ranks if rank.rank % (shape.tensor * shape.prefill_context) == 0]
+    per_stage = [
+        rank for rank in even.memory.ranks if rank.rank % (shape.tensor * shape.prefill_context) == 0
+    ]
     counts = [last - first for first, last in stage_layers(layers, shape.pipeline)]
     smallest = [
-        min(rank.budget.bytes for rank in even.memory.ranks if rank.stage == stage) for stage in range(shape.pipeline)
+        min(rank.budget.bytes for rank in even.memory.ranks if rank.stage == stage)
+        for stage in range(shape.pipeline)
     ]
     per_layer = _per_layer(per_stage, counts)
     rooms = [
-        max(0, smallest[stage] - _fixed(per_stage[stage], counts[stage], per_layer)) for stage in range(shape.pipeline)
+        max(0, smallest[stage] - _fixed(per_stage[stage], counts[stage], per_layer))
+        for stage in range(shape.pipeline)
     ]
     if not any(rooms) or per_layer <= 0:
         return None
@@ -45,7 +49,9 @@ def _loaded(rank: RankMemory) -> int:
 def _fixed(rank: RankMemory, layers: int, per_layer: int) -> int:
     """Bytes of a stage that do not go with its layers: embedding, head, towers, activation, graphs."""
     beside = max(0, _loaded(rank) - layers * per_layer)
-    return beside + rank.weights_extra.bytes + rank.activation.most + rank.non_torch.most + rank.cuda_graph.most
+    return (
+        beside + rank.weights_extra.bytes + rank.activation.most + rank.non_torch.most + rank.cuda_graph.most
+    )
 
 
 def _shares(layers: int, rooms: list[int]) -> tuple[int, ...]:

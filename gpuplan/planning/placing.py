@@ -18,7 +18,9 @@ from gpuplan.planning.offers import HostOffer, Offer
 from gpuplan.units import GIB
 
 
-def placed_host(judge: Judge, assessment: Assessment, host: str, role: Role, offers: Sequence[Offer]) -> PlacedHost:
+def placed_host(
+    judge: Judge, assessment: Assessment, host: str, role: Role, offers: Sequence[Offer]
+) -> PlacedHost:
     """The chosen GPUs of one host with what is booked on each, by index."""
     return PlacedHost(
         host=host,
@@ -60,7 +62,11 @@ def candidate(
 ) -> Candidate:
     """A candidate on the given hosts, the first being the leader when there are several."""
     several = len(groups) > 1
-    roles = [Role.LEADER if index == 0 else Role.FOLLOWER for index in range(len(groups))] if several else [Role.SINGLE]
+    roles = (
+        [Role.LEADER if index == 0 else Role.FOLLOWER for index in range(len(groups))]
+        if several
+        else [Role.SINGLE]
+    )
     placement = tuple(
         placed_host(judge, assessment, host, role, offers)
         for (host, offers), role in zip(groups, roles, strict=True)

@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpuplan.domain.model import ModelProfile
-from gpuplan.domain.plan import Candidate, Fact, FunnelStep, Plan, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.plan import (
+    Candidate,
+    Fact,
+    FunnelStep,
+    Plan,
+    Severity,
+    StrategyName,
+    StrategyResult,
+    Verdict,
+)
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
 from gpuplan.planning.judge import Judge
@@ -37,7 +46,9 @@ def plan(request: PlanRequest) -> Plan:
     check_user_sizes(judge)
     evaluated = tuple(evaluate(judge, supply) for evaluate in STRATEGIES.values())
     results = tuple(
-        replace(result, remedies=find_remedies(request, supply, result, STRATEGIES[result.strategy], evaluated))
+        replace(
+            result, remedies=find_remedies(request, supply, result, STRATEGIES[result.strategy], evaluated)
+        )
         for result in evaluated
     )
     recommended = recommend(request, results)
@@ -64,7 +75,9 @@ def check_user_sizes(judge: Judge) -> None:
     if not broken:
         return
     first = broken[0]
-    legal = [size for size in (1, 2, 3, 4, 5, 6, 7, 8, 16) if not judge.broken_rules(replace(shape, tensor=size))]
+    legal = [
+        size for size in (1, 2, 3, 4, 5, 6, 7, 8, 16) if not judge.broken_rules(replace(shape, tensor=size))
+    ]
     sizes = ", ".join(str(size) for size in legal) or "none"
     raise UsageError(
         f"tensor-parallel-size {shape.tensor}, pipeline-parallel-size {shape.pipeline}: {first.part}: {first.line}",
@@ -170,7 +183,12 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
             )
         )
     facts.extend(
-        Fact(code="GP502", severity=Severity.INFO, subject={"model": request.profile.name}, figures={"assumption": text})
+        Fact(
+            code="GP502",
+            severity=Severity.INFO,
+            subject={"model": request.profile.name},
+            figures={"assumption": text},
+        )
         for text in request.profile.assumptions
     )
     return facts

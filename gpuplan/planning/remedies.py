@@ -53,7 +53,11 @@ class _Case:
 
 
 def find_remedies(
-    request: PlanRequest, supply: Supply, result: StrategyResult, evaluate: Evaluate, others: tuple[StrategyResult, ...]
+    request: PlanRequest,
+    supply: Supply,
+    result: StrategyResult,
+    evaluate: Evaluate,
+    others: tuple[StrategyResult, ...],
 ) -> tuple[Remedy, ...]:
     """Remedies of a strategy that does not fit, smallest change first; empty when it fits or was skipped."""
     if result.verdict not in (Verdict.NO_FIT, Verdict.OVERCOMMIT):
@@ -84,7 +88,9 @@ def _context(case: _Case) -> Iterator[Remedy]:
     asked = _asked_context(case.request)
     if asked is None or not case.codes & KV_CODES:
         return
-    open_length = case.with_arguments(max_model_len=None) if case.request.workload.context is None else case.request
+    open_length = (
+        case.with_arguments(max_model_len=None) if case.request.workload.context is None else case.request
+    )
     free = case.again(replace(open_length, workload=replace(open_length.workload, context=None)))
     if free is None or free.memory is None or not 0 < free.memory.max_model_len < asked:
         return
@@ -92,7 +98,9 @@ def _context(case: _Case) -> Iterator[Remedy]:
     engine = replace(case.arguments, max_model_len=None)
     if case.again(case.with_workload(context=length, engine=engine)) is None:
         return
-    change = {"--context": length} if case.request.workload.context is not None else {"--max-model-len": length}
+    change = (
+        {"--context": length} if case.request.workload.context is not None else {"--max-model-len": length}
+    )
     yield Remedy(
         kind="context",
         change=change,
@@ -182,12 +190,18 @@ def _same_gpus(request: PlanRequest, candidate: Candidate, supply: Supply) -> Me
 
 
 def _kv_dtype(case: _Case) -> Iterator[Remedy]:
-    if case.arguments.kv_cache_dtype != "auto" or case.request.profile.kv_cache_dtype or not case.codes & KV_CODES:
+    if (
+        case.arguments.kv_cache_dtype != "auto"
+        or case.request.profile.kv_cache_dtype
+        or not case.codes & KV_CODES
+    ):
         return
     fitting = case.again(case.with_arguments(kv_cache_dtype="fp8"))
     if fitting is None or not _has_fp8(fitting, case.supply):
         return
-    yield Remedy(kind="kv_cache_dtype", change={"--kv-cache-dtype": "fp8"}, figures={}, size=1.0, verified=True)
+    yield Remedy(
+        kind="kv_cache_dtype", change={"--kv-cache-dtype": "fp8"}, figures={}, size=1.0, verified=True
+    )
 
 
 def _has_fp8(candidate: Candidate, supply: Supply) -> bool:
@@ -210,7 +224,9 @@ def _utilization(case: _Case) -> Iterator[Remedy]:
     asked = case.request.utilization
     if asked is None or case.request.workload.vram_claim_bytes is not None:
         return
-    up = [round(asked + step / 100, 2) for step in range(1, 20) if asked + step / 100 <= MOST_UTILIZATION + 1e-9]
+    up = [
+        round(asked + step / 100, 2) for step in range(1, 20) if asked + step / 100 <= MOST_UTILIZATION + 1e-9
+    ]
     down = [round(asked - step / 100, 2) for step in range(1, 90) if asked - step / 100 > 0.04]
     tried = (*(up if case.codes & (KV_CODES | {"GP203"}) else []), *(down if "GP201" in case.codes else []))
     for share in _worth_trying(case, tried):
@@ -273,7 +289,9 @@ def _shape_remedy(candidate: Candidate, asked: int, change: Mapping[str, Any]) -
 
 
 def _siblings(case: _Case) -> Iterator[Remedy]:
-    weights = rank_weights(case.request.profile, Split()).parameters if case.request.profile.layer_order else 0
+    weights = (
+        rank_weights(case.request.profile, Split()).parameters if case.request.profile.layer_order else 0
+    )
     for sibling in case.request.siblings:
         changed = replace(case.request, profile=sibling, model_path=sibling.name)
         if case.again(changed) is not None:
@@ -300,7 +318,9 @@ def _more_gpus(case: _Case) -> Iterator[Remedy]:
     if user_world(case.arguments) is not None:
         return
     judge = Judge(case.request)
-    device = max((offer.device for offer in case.supply.offers), key=lambda kind: (kind.total_bytes, kind.name))
+    device = max(
+        (offer.device for offer in case.supply.offers), key=lambda kind: (kind.total_bytes, kind.name)
+    )
     here = max(sum(1 for offer in host.offers if offer.device == device) for host in case.supply.hosts)
     for gpus in GPU_COUNTS:
         if gpus <= here:
@@ -338,7 +358,10 @@ def _other_strategies(case: _Case, others: tuple[StrategyResult, ...]) -> list[R
         and other.candidates
     ]
     asked = sum(len(item.devices) for item in case.request.workload.selection) or 1
-    return [_shape_remedy(other.candidates[0], asked, {"--strategy": other.strategy.value}) for other in fitting[:1]]
+    return [
+        _shape_remedy(other.candidates[0], asked, {"--strategy": other.strategy.value})
+        for other in fitting[:1]
+    ]
 
 
 _KNOBS: tuple[Callable[[_Case], Iterator[Remedy]], ...] = (

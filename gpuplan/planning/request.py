@@ -1,7 +1,8 @@
 """What the planner is asked: a fleet, a model, a workload and an engine version, all values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping
+from typing import Any
 
 from gpuplan.domain.fleet import Fleet
 from gpuplan.domain.model import ModelProfile

@@ -21,7 +21,10 @@ def base(engine: EngineArguments) -> Parallelism:
 
 def user_world(engine: EngineArguments) -> int | None:
     """GPUs of one replica the user asked for by tensor, pipeline or prefill-context sizes; None when left open."""
-    if not {"tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size"} & engine.user_set:
+    if (
+        not {"tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size"}
+        & engine.user_set
+    ):
         return None
     return engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.prefill_context_parallel_size
 

@@ -40,7 +40,9 @@ def _model_rows(models: Sequence[ListedModel], width: int) -> Iterator[Line]:
     for model in models:
         size = "–" if not model.parameters else f"{model.parameters / 1e9:,.1f} B"
         context = "–" if not model.longest_context else count(model.longest_context)
-        yield line(f"{padded(model.name, name)} {size:>10} {context:>10}  {padded(model.quantization or '16 bit', 14).rstrip()}")
+        yield line(
+            f"{padded(model.name, name)} {size:>10} {context:>10}  {padded(model.quantization or '16 bit', 14).rstrip()}"
+        )
 
 
 def models_document(models: Sequence[ListedModel]) -> list[dict[str, Any]]:
@@ -67,9 +69,16 @@ def accelerators_text(accelerators: Sequence[Accelerator], width: int) -> Lines:
 def _accelerator_rows(accelerators: Sequence[Accelerator], width: int) -> Iterator[Line]:
     extra = max(0, width - 80)
     name = min(max(len(item.name) for item in accelerators), 22 + extra)
-    yield line(Span(f"{padded('accelerator', name)} {'memory':>11} {'basis':<9}{'TB/s':>6}  {'cc':<5}{'backend':<8}links", Role.DIM))
+    yield line(
+        Span(
+            f"{padded('accelerator', name)} {'memory':>11} {'basis':<9}{'TB/s':>6}  {'cc':<5}{'backend':<8}links",
+            Role.DIM,
+        )
+    )
     for item in accelerators:
-        speed = "–" if not item.bandwidth_bytes_per_second else f"{item.bandwidth_bytes_per_second / 1e12:.2f}"
+        speed = (
+            "–" if not item.bandwidth_bytes_per_second else f"{item.bandwidth_bytes_per_second / 1e12:.2f}"
+        )
         yield line(
             f"{padded(item.name, name)} {gib(item.memory_bytes):>11} {item.memory_basis.value:<9}{speed:>6}  "
             f"{item.compute_capability or '–':<5}{item.backend:<8}{item.link or '–'}"

@@ -41,12 +41,17 @@ def line(*parts: str | Span) -> Line:
 
 def visible(text: str) -> str:
     """Text from elsewhere without control, bidirectional or zero-width characters, so that it cannot move the cursor."""
-    return "".join(char if char == " " or category(char)[0] not in "CZ" else " " if char in "\t\n" else "�" for char in text)
+    return "".join(
+        char if char == " " or category(char)[0] not in "CZ" else " " if char in "\t\n" else "�"
+        for char in text
+    )
 
 
 def width_of(text: str) -> int:
     """Terminal cells a text takes."""
-    return sum(0 if category(char) in ("Mn", "Me") else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(
+        0 if category(char) in ("Mn", "Me") else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
@@ -62,7 +67,9 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     return fill + text if right else text + fill
 
 
-def wrapped(text: str, width: int, *, first: str = "", rest: str | None = None, role: Role = Role.PLAIN) -> Lines:
+def wrapped(
+    text: str, width: int, *, first: str = "", rest: str | None = None, role: Role = Role.PLAIN
+) -> Lines:
     """Text broken into lines of at most `width` cells, hanging under its first line."""
     indent = " " * width_of(first) if rest is None else rest
     pieces = textwrap.wrap(

@@ -20,7 +20,11 @@ from gpuplan.present.plan_text import (
 
 
 def estimate_text(
-    model: Mapping[str, Any], hardware: Mapping[str, Any], result: StrategyResult, facts: tuple[Fact, ...], width: int
+    model: Mapping[str, Any],
+    hardware: Mapping[str, Any],
+    result: StrategyResult,
+    facts: tuple[Fact, ...],
+    width: int,
 ) -> Lines:
     """The estimate in lines of at most `width` cells."""
     lines: list[Line] = list(_header(model, hardware, result))
@@ -60,10 +64,10 @@ def terms_table(rank: RankMemory) -> Iterator[Line]:
 
 
 def _term(term: Term) -> Line:
-    return line(f"  {padded(term.name, 20)}{gib(term.bytes):>18}{_range(term.least, term.most):>28}  {term.basis.value}")
+    return line(
+        f"  {padded(term.name, 20)}{gib(term.bytes):>18}{_range(term.least, term.most):>28}  {term.basis.value}"
+    )
 
 
 def _range(low: int, high: int) -> str:
     return "" if low == high else f"{gib(low)} – {gib(high)}"
-
-

@@ -103,11 +103,19 @@ def _no_pipeline(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Word
 
 
 def _no_experts(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return ("expert parallel was asked for, but the model has no experts", _engine_says(figures), "leave --enable-expert-parallel out")
+    return (
+        "expert parallel was asked for, but the model has no experts",
+        _engine_says(figures),
+        "leave --enable-expert-parallel out",
+    )
 
 
 def _context_parallel(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (f"context parallel does not go with {shape(figures)}", _engine_says(figures), "see `gpuplan explain GP110`")
+    return (
+        f"context parallel does not go with {shape(figures)}",
+        _engine_says(figures),
+        "see `gpuplan explain GP110`",
+    )
 
 
 def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
@@ -117,7 +125,9 @@ def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     passing = figures["passing_utilization"]
     share = figures["utilization"]
     taken = figures["total_bytes"] - figures["have_bytes"]
-    held = (f"{gib(taken)} of {gib(figures['total_bytes'])} is held by others or reserved",) if taken > 0 else ()
+    held = (
+        (f"{gib(taken)} of {gib(figures['total_bytes'])} is held by others or reserved",) if taken > 0 else ()
+    )
     if share is None:
         hint = f"free {gib(figures['gap_bytes'])} on {one}, or use another GPU"
     elif passing > 0:
@@ -175,7 +185,9 @@ def _kv_concurrency(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> W
 def _useful(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"{place(subject)}: after the weights there is room for {tokens(figures['context'])} of context only",
-        (f"KV cache {gib(figures['have_bytes'])} at {shape(figures)}; weights {gib(figures.get('weights_bytes'))} of a budget of {gib(figures.get('budget_bytes'))}",),
+        (
+            f"KV cache {gib(figures['have_bytes'])} at {shape(figures)}; weights {gib(figures.get('weights_bytes'))} of a budget of {gib(figures.get('budget_bytes'))}",
+        ),
         "use more GPUs, or ask for that length with --context",
     )
 
@@ -223,7 +235,9 @@ def _few_replicas(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Wor
 def _mixed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"unlike cards in one placement: {listed(list(subject['devices']))}",
-        (f"every rank is held against its own card; {figures['smallest']} ({gib(figures['total_bytes'])}) sets the number of KV blocks for all",),
+        (
+            f"every rank is held against its own card; {figures['smallest']} ({gib(figures['total_bytes'])}) sets the number of KV blocks for all",
+        ),
         None,
     )
 
@@ -267,7 +281,9 @@ def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 def _unknown_architecture(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"architecture {subject['architecture']} is not known: figures rest on {figures['evidence'].replace('_', ' ')}",
-        ("weights are taken from the best evidence there is, the KV cache from the config's ordinary fields",),
+        (
+            "weights are taken from the best evidence there is, the KV cache from the config's ordinary fields",
+        ),
         "treat the verdict as a guess; check that your vLLM version supports this architecture",
     )
 

@@ -3,7 +3,7 @@
 from gpuplan.units import GIB, MIB
 
 
-def gib(size: int | float | None) -> str:
+def gib(size: float | None) -> str:
     """`71.27 GiB`; small sizes in MiB, unknown as `unknown`."""
     if size is None:
         return "unknown"
@@ -12,7 +12,7 @@ def gib(size: int | float | None) -> str:
     return f"{size / GIB:,.2f} GiB"
 
 
-def count(number: int | float) -> str:
+def count(number: float) -> str:
     """`131,072`."""
     return f"{number:,.0f}"
 

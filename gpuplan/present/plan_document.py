@@ -193,7 +193,9 @@ def plan_document(plan: Plan) -> PlanDocument:
     recommended = None
     if plan.recommended is not None:
         name, index = plan.recommended
-        recommended = RecommendedDocument(strategy=name.value, candidate=index, because=plan.recommended_because)
+        recommended = RecommendedDocument(
+            strategy=name.value, candidate=index, because=plan.recommended_because
+        )
     return PlanDocument(
         schema_version=SCHEMA_VERSION,
         request=plan.request,
@@ -274,7 +276,9 @@ def candidate_document(candidate: Candidate) -> CandidateDocument:
         max_concurrency=None if memory is None else round(memory.max_concurrency, 3),
         max_model_len=None if memory is None else memory.max_model_len,
         largest_max_model_len=None if memory is None else memory.largest_max_model_len,
-        concurrency_at={} if memory is None else {str(length): round(n, 3) for length, n in memory.concurrency_at},
+        concurrency_at={}
+        if memory is None
+        else {str(length): round(n, 3) for length, n in memory.concurrency_at},
         block_size=None if memory is None else memory.block_size,
         throughput=None,
         engine=EngineDocument(
@@ -310,7 +314,17 @@ def _per_gpu(candidate: Candidate) -> Iterator[GpuMemoryDocument]:
 
 def _rank_figures(rank: RankMemory | None) -> dict[str, Any]:
     if rank is None:
-        names = ("budget", "weights", "weights_extra", "activation", "non_torch", "cuda_graph", "kv_cache", "kv_needed", "headroom")
+        names = (
+            "budget",
+            "weights",
+            "weights_extra",
+            "activation",
+            "non_torch",
+            "cuda_graph",
+            "kv_cache",
+            "kv_needed",
+            "headroom",
+        )
         return {**{f"{name}_bytes": None for name in names}, "terms": ()}
     return {
         "budget_bytes": rank.budget.bytes,

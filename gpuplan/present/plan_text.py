@@ -5,7 +5,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
-from gpuplan.domain.plan import Candidate, Fact, FunnelStep, Plan, Remedy, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.plan import (
+    Candidate,
+    Fact,
+    FunnelStep,
+    Plan,
+    Remedy,
+    Severity,
+    StrategyName,
+    StrategyResult,
+    Verdict,
+)
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import Finding, word
 from gpuplan.present.numbers import count, gib, gpu_range, listed, plural, times, tokens
@@ -57,16 +67,27 @@ def _header(plan: Plan, width: int) -> Iterator[Line]:
         details.append(f"up to {tokens(model['longest_context'])}")
     yield from wrapped(" · ".join(details), width, first="  ", role=Role.DIM)
     share = request.get("gpu_memory_utilization")
-    asked = [f"vLLM {request.get('vllm_version', '?')}", f"utilization {share}" if share else "claims only what it needs"]
+    asked = [
+        f"vLLM {request.get('vllm_version', '?')}",
+        f"utilization {share}" if share else "claims only what it needs",
+    ]
     asked.append(f"context {_context_words(request)}")
     asked.append(plural(int(request.get("concurrency") or 1), "request") + " at once")
     yield from wrapped(" · ".join(asked), width, first="  ", role=Role.DIM)
-    yield from wrapped(_funnel(plan.funnel, plan.fleet_basis, plan.taken_at), width, first="  ", role=Role.DIM)
+    yield from wrapped(
+        _funnel(plan.funnel, plan.fleet_basis, plan.taken_at), width, first="  ", role=Role.DIM
+    )
 
 
 def _context_words(request: Mapping[str, Any]) -> str:
     context = request.get("context")
-    return "the longest that fits" if context is None else "the model's longest" if context == "max" else count(int(context))
+    return (
+        "the longest that fits"
+        if context is None
+        else "the model's longest"
+        if context == "max"
+        else count(int(context))
+    )
 
 
 def _funnel(steps: tuple[FunnelStep, ...], basis: str, taken_at: str | None) -> str:
@@ -125,7 +146,9 @@ def _first_headline(result: StrategyResult) -> str:
 
 
 def _where(candidate: Candidate) -> str:
-    return ", ".join(f"{host.host}:{gpu_range([gpu.index for gpu in host.gpus])}" for host in candidate.placement)
+    return ", ".join(
+        f"{host.host}:{gpu_range([gpu.index for gpu in host.gpus])}" for host in candidate.placement
+    )
 
 
 def shape_words(candidate: Candidate) -> str:
@@ -151,7 +174,10 @@ def _recommended(plan: Plan) -> tuple[StrategyResult, Candidate] | None:
 def _recommendation(plan: Plan, result: StrategyResult, candidate: Candidate, width: int) -> Iterator[Line]:
     yield line(
         Span("Recommended: ", Role.TITLE),
-        Span(f"{NAMES[result.strategy]} on {visible(_where(candidate))} ({shape_words(candidate)})", Role.GOOD if candidate.verdict is Verdict.FITS else Role.WARNING),
+        Span(
+            f"{NAMES[result.strategy]} on {visible(_where(candidate))} ({shape_words(candidate)})",
+            Role.GOOD if candidate.verdict is Verdict.FITS else Role.WARNING,
+        ),
     )
     for reason in plan.recommended_because:
         yield from wrapped(reason, width, first="  ", role=Role.DIM)
@@ -164,10 +190,17 @@ def candidate_lines(candidate: Candidate, width: int) -> Iterator[Line]:
     """One bar per GPU, then the cache in tokens and requests."""
     memory = candidate.memory
     if memory is None:
-        yield from wrapped("only the claim is known: weights, activation and KV cache are not told apart", width, first="  ", role=Role.DIM)
+        yield from wrapped(
+            "only the claim is known: weights, activation and KV cache are not told apart",
+            width,
+            first="  ",
+            role=Role.DIM,
+        )
         for host in candidate.placement:
             for gpu in host.gpus:
-                yield line(f"  {visible(host.host)}:{gpu.index}  claim {gib(gpu.claim_bytes)} of {gib(gpu.total_bytes)}, {gib(gpu.allocatable_bytes)} allocatable")
+                yield line(
+                    f"  {visible(host.host)}:{gpu.index}  claim {gib(gpu.claim_bytes)} of {gib(gpu.total_bytes)}, {gib(gpu.allocatable_bytes)} allocatable"
+                )
         return
     yield from _legend(width)
     yield from _bars(candidate, memory, width)
@@ -245,7 +278,9 @@ def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Itera
     yield from wrapped(f"requests at once: {requests}", width, first="  ")
     longest = memory.largest_max_model_len
     yield from wrapped(
-        f"context {tokens(memory.max_model_len)}; the longest one request could have is {tokens(longest)}", width, first="  "
+        f"context {tokens(memory.max_model_len)}; the longest one request could have is {tokens(longest)}",
+        width,
+        first="  ",
     )
 
 
@@ -283,12 +318,20 @@ def refusal_lines(facts: tuple[Fact, ...], width: int) -> Iterator[Line]:
     for fact in facts[:MOST_REFUSALS]:
         yield from finding_lines(word(fact), width)
     if len(facts) > MOST_REFUSALS:
-        yield line(Span(f"  … {plural(len(facts) - MOST_REFUSALS, 'more finding')} (all in -o json)", Role.DIM))
+        yield line(
+            Span(f"  … {plural(len(facts) - MOST_REFUSALS, 'more finding')} (all in -o json)", Role.DIM)
+        )
 
 
 def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
     """Headline with its code, because, hint."""
-    yield from wrapped(f"{finding.headline} [{finding.code}]", width, first="  ", rest="    ", role=SEVERITIES[finding.severity])
+    yield from wrapped(
+        f"{finding.headline} [{finding.code}]",
+        width,
+        first="  ",
+        rest="    ",
+        role=SEVERITIES[finding.severity],
+    )
     for reason in finding.because:
         yield from wrapped(reason, width, first="    because ", role=Role.DIM)
     if finding.hint:

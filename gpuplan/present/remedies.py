@@ -17,7 +17,11 @@ def word_remedy(remedy: Remedy) -> Words:
 def option(change: Mapping[str, Any]) -> str:
     """The change as it is typed: our options first, the engine's behind `--`."""
     ours = [f"{key} {value}" for key, value in change.items() if key in OURS]
-    engine = [key if value is True else f"{key} {value}" for key, value in change.items() if key not in OURS and key.startswith("--")]
+    engine = [
+        key if value is True else f"{key} {value}"
+        for key, value in change.items()
+        if key not in OURS and key.startswith("--")
+    ]
     return " ".join([*ours, *(["--", *engine] if engine else [])])
 
 
@@ -32,7 +36,10 @@ def _context(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 
 def _concurrency(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (f"{option(change)}: as many requests as the KV cache holds", f"{plural(figures['concurrency'], 'request')} at once instead of {count(figures['asked'])}")
+    return (
+        f"{option(change)}: as many requests as the KV cache holds",
+        f"{plural(figures['concurrency'], 'request')} at once instead of {count(figures['asked'])}",
+    )
 
 
 def _sequences(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
@@ -50,7 +57,10 @@ def _batched(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 
 def _kv_dtype(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (f"{option(change)}: the KV cache takes half the bytes", "a small loss of accuracy; needs a GPU and kernel that support fp8")
+    return (
+        f"{option(change)}: the KV cache takes half the bytes",
+        "a small loss of accuracy; needs a GPU and kernel that support fp8",
+    )
 
 
 def _utilization(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
@@ -62,7 +72,10 @@ def _utilization(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
 
 
 def _shape(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (f"{option(change)}: {figures['shape']} on {figures['where']}", f"{plural(figures['gpus'], 'GPU')} instead of {count(figures['asked'])}")
+    return (
+        f"{option(change)}: {figures['shape']} on {figures['where']}",
+        f"{plural(figures['gpus'], 'GPU')} instead of {count(figures['asked'])}",
+    )
 
 
 def _sibling(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:

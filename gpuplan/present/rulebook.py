@@ -123,7 +123,7 @@ _PAGES = (
         "GP203",
         "Weights leave no room",
         "Weights, activation and CUDA graphs of a rank take the whole budget: not one KV block is left.",
-        "The engine would load the weights for minutes and then stop with \"No available memory for the cache blocks\".",
+        'The engine would load the weights for minutes and then stop with "No available memory for the cache blocks".',
         "Use more GPUs (tensor parallel divides weights), a quantized variant, larger cards or a higher share.",
         "vLLM v1/core/kv_cache_planning.py",
     ),
@@ -264,7 +264,21 @@ _PAGES = (
         "Treat the verdict as a guess.",
         "evidence rules",
     ),
-    _page("GP502", "Assumption", "Something the figures rest on could not be read and was assumed.", "It may be wrong.", "Check it.", "evidence rules"),
-    _page("GP503", "Notice", "Something about the arguments or the model's files worth knowing.", "It changes how the figures are read.", "Read it.", "vLLM's arguments by version"),
+    _page(
+        "GP502",
+        "Assumption",
+        "Something the figures rest on could not be read and was assumed.",
+        "It may be wrong.",
+        "Check it.",
+        "evidence rules",
+    ),
+    _page(
+        "GP503",
+        "Notice",
+        "Something about the arguments or the model's files worth knowing.",
+        "It changes how the figures are read.",
+        "Read it.",
+        "vLLM's arguments by version",
+    ),
 )
 PAGES = {page.code: page for page in _PAGES}

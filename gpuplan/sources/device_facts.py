@@ -31,15 +31,15 @@ class DeviceFacts:
 
 
 def of_catalogue(name: str) -> DeviceFacts:
-    """Facts of an accelerator a user names; UsageError, with near misses, when the catalogue does not have it."""
+    """Facts of an accelerator a user names; UsageError, with near misses, when the catalogue lacks it."""
     return _facts(accelerators.find(name))
 
 
 def of_device(name: str, total_bytes: int | None) -> DeviceFacts:
-    """Facts of a device by name and size; no more than vendor and backend where the catalogue does not know it.
+    """Facts of a device by name and size; no more than vendor and backend where the catalogue lacks it.
 
-    A device of another size than the card it is named after, a MIG slice for one, has the card's compute capability
-    and not its bandwidth. `total_bytes` of the answer is what was given.
+    A device of another size than the card it is named after, a MIG slice for one, has the card's compute
+    capability and not its bandwidth. `total_bytes` of the answer is what was given.
     """
     found = accelerators.by_device_name(name, total_bytes)
     if found is not None:

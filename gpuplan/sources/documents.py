@@ -1,6 +1,7 @@
 """A user's file is read within bounds, and every fault found in it names file, line and key."""
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Faults:
     path: str
     hint: str | None = None
     found: list[Fault] = field(default_factory=list)
+    uncounted: int = 0
+    """Faults that are there and were not looked at."""
 
     def add(self, location: str, text: str, line: int | None = None) -> None:
         self.found.append(Fault(location=location, text=text, line=line))
@@ -43,7 +46,7 @@ class Faults:
             return
         ordered = sorted(self.found, key=lambda fault: fault.line or 0)
         lines = list(dict.fromkeys(self._written(fault) for fault in ordered))
-        rest = len(lines) - MAX_SHOWN
+        rest = max(len(lines) - MAX_SHOWN, 0) + self.uncounted
         shown = lines[:MAX_SHOWN] + ([f"{self.path}: and {rest} more"] if rest > 0 else [])
         raise InventoryError("\n".join(shown), hint=self.hint)
 
@@ -59,8 +62,14 @@ def location(parts: Sequence[str | int]) -> str:
         if isinstance(part, int):
             written += f"[{part}]"
         else:
-            written += ("." if written else "") + shown(part)
+            written += ("." if written else "") + key_name(part)
     return written
+
+
+def key_name(key: str) -> str:
+    """A key safe to print: what follows = or : is cut, as `TOKEN:secret` lacks but a space to be key and value."""
+    name = re.split("[=:]", key, maxsplit=1)[0]
+    return shown(name) + ("…" if len(name) < len(key) else "")
 
 
 def shown(text: object) -> str:
@@ -87,8 +96,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def read_bytes(path: Path | str, *, limit: int, missing_hint: str) -> bytes:
     """Read a whole file of at most `limit` bytes.
 
-    Raises InventoryError when it is missing, unreadable, larger, or neither a file nor a pipe. A named pipe that
-    nobody writes to counts as empty instead of blocking.
+    Raises InventoryError when it is missing, unreadable, larger, or neither a file nor a pipe. A named pipe
+    that nobody writes to counts as empty instead of blocking.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

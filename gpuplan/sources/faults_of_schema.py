@@ -1,9 +1,10 @@
 """What pydantic finds wrong, said in a user's words; a rejected value is never repeated."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic_core import ErrorDetails
 
 _EXPECTED = {
@@ -44,6 +45,8 @@ def text_of(error: "ErrorDetails") -> str:
             return f"must be less than {context['lt']}"
         case "too_short":
             return "must not be empty"
+        case "too_long":
+            return f"has {context['actual_length']} entries; at most {context['max_length']} are read"
         case "literal_error" | "enum":
             return f"must be {context['expected']}"
         case _:

@@ -10,6 +10,8 @@ from gpuplan.units import MIB, parse_size
 
 MAX_GPUS = 256
 """GPUs of one host; more is a typing error."""
+MAX_DECLARED = 1_000_000
+"""GPUs of all hosts together."""
 _WORD = re.compile(r"[^\s:,=@/'\"\\\-][^\s:,=@/'\"\\]{0,252}")
 _ADDRESS = re.compile(r"[^\s,/@'\"\\\-][^\s,/@'\"\\]{0,252}")
 _JUMP = re.compile(r"[^\s'\"\\\-][^\s'\"\\]{0,1000}")
@@ -104,7 +106,7 @@ Environment = dict[
     Annotated[str, BeforeValidator(_variable)],
     Annotated[str, BeforeValidator(_content, json_schema_input_type=str | int | float)],
 ]
-Labels = dict[Annotated[str, BeforeValidator(_label)], Text]
+Labels = Annotated[dict[Annotated[str, BeforeValidator(_label)], Text], Field(max_length=64)]
 GpuIndex = Annotated[int, Field(strict=True, ge=0, lt=MAX_GPUS)]
 
 
@@ -154,8 +156,10 @@ class HostKeys(SharedKeys):
     name: Name
     address: Address | None = Field(None, description="`local` is this machine; the name if left out")
     data_address: Address | None = Field(None, description="address of the data interface")
-    exclude_gpus: list[GpuIndex] = Field(default_factory=list, description="indices of GPUs never used")
-    gpus: Gpus = Field(default_factory=list, description="declared hardware")
+    exclude_gpus: list[GpuIndex] = Field(
+        default_factory=list, max_length=MAX_GPUS, description="indices of GPUs never used"
+    )
+    gpus: Gpus = Field(default_factory=list, max_length=MAX_GPUS, description="declared hardware")
     ram: MemorySize | None = Field(None, description="declared memory of the host")
 
 

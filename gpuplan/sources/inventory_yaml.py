@@ -1,4 +1,4 @@
-"""inventory.yaml → `Inventory`: every fault names file, line and key, and no value of `env` is ever repeated."""
+"""inventory.yaml → `Inventory`: a fault names file, line and key; a value of `env` is never repeated."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,12 +21,14 @@ _INIT = "`gpuplan init` writes a first inventory; inventory.example.yaml documen
 _SCHEMA = "`gpuplan schema inventory` prints every key; inventory.example.yaml explains them"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SSH_PORT = 22
+_MAX_EXAMINED = 200
+"""Faults for which line and near miss are searched."""
 
 
 def load(path: Path | str) -> Inventory:
     """Read and validate an inventory.
 
-    Raises InventoryError naming file, line and key of the first faults; also for a file of more than `MAX_BYTES`.
+    Raises InventoryError naming file, line and key of the first faults; also for a file above `MAX_BYTES`.
     """
     text = decode(path, read_bytes(path, limit=MAX_BYTES, missing_hint=_INIT))
     faults = Faults(path=str(path), hint=_SCHEMA)
@@ -49,7 +51,7 @@ def load(path: Path | str) -> Inventory:
 
 
 def find_inventory(explicit: Path | str | None, environ: Mapping[str, str], cwd: Path) -> Path | None:
-    """The inventory to use: `explicit`, `$GPUPLAN_INVENTORY`, `inventory.yaml` in `cwd`, the user's; else None.
+    """The inventory to use: `explicit`, `$GPUPLAN_INVENTORY`, `cwd`'s inventory.yaml, the user's; else None.
 
     The first two are returned whether or not the file exists, so that reading it says what is wrong.
     """
@@ -84,9 +86,10 @@ def inventory_schema() -> dict[str, Any]:
 
 
 def _is_file(path: Path) -> bool:
-    import os
-
-    return os.path.isfile(path)
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _validated(root: Node, faults: Faults) -> "InventoryKeys | None":
@@ -97,7 +100,9 @@ def _validated(root: Node, faults: Faults) -> "InventoryKeys | None":
     try:
         return InventoryKeys.model_validate(root.plain())
     except ValidationError as error:
-        for detail in error.errors(include_url=False, include_input=False):
+        details = error.errors(include_url=False, include_input=False)
+        faults.uncounted = max(len(details) - _MAX_EXAMINED, 0)
+        for detail in details[:_MAX_EXAMINED]:
             where, text = _fault(detail)
             line, written = root.find(where)
             faults.add(written, text, line)
@@ -161,6 +166,8 @@ def _declared(gpus: "GpusKeys") -> DeclaredGpus:
 
 def _contradictions(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Location, str]]:
     """What is well formed and still cannot be meant."""
+    from gpuplan.sources.inventory_schema import MAX_DECLARED
+
     yield from _repeated(keys, inventory)
     devices: dict[str, str | None] = {}
     for index, (host, entry) in enumerate(zip(keys.hosts, inventory.hosts, strict=True)):
@@ -168,6 +175,9 @@ def _contradictions(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tup
         if host.jump == host.name:
             yield (*at, "jump"), "a host cannot be its own jump host"
         yield from _wrong_gpus(host, entry, at, devices)
+    total = sum(gpus.count for entry in inventory.hosts for gpus in entry.gpus)
+    if total > MAX_DECLARED:
+        yield ("hosts",), f"declares {total} GPUs in all; at most {MAX_DECLARED} are read"
     ray, service = inventory.vllm.ray_ports, inventory.vllm.service_ports
     if ray[0] <= service[1] and service[0] <= ray[1]:
         key = "ray_ports" if keys.vllm.ray_ports is not None else "service_ports"

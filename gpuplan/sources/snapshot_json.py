@@ -1,4 +1,4 @@
-"""snapshot.json ⇄ `Fleet`: the fleet as it was seen, read with bounds and written so that it reads back the same."""
+"""snapshot.json ⇄ `Fleet`: the fleet as it was seen, read within bounds; what is written reads back the same."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from gpuplan.sources.snapshot_schema import GpuKeys, HostKeys, SnapshotKeys
 
-MAX_BYTES = 256 * 1024**2
+MAX_BYTES = 128 * 1024**2
 _PROBE = "`gpuplan probe --save FILE` writes a snapshot"
 _SCHEMA = "`gpuplan schema snapshot` prints every key"
-_MAX_NAMED = 4
 _VENDORS = {backend: vendor for vendor, backend in BACKENDS.items()}
 
 
@@ -125,7 +124,7 @@ def _version(content: bytes) -> object:
 
 
 def _refuse_mistyped(keys: "SnapshotKeys", faults: Faults) -> None:
-    """An unknown key near a known one that is absent is a typing error: `freebytes` would mean 'all of it is free'."""
+    """Refuse an unknown key near a known one that is absent: `freebytes` would mean that all of it is free."""
     from gpuplan.sources.snapshot_schema import KNOWN_KEYS
 
     nearest_known: dict[tuple[str, str], str | None] = {}
@@ -159,7 +158,6 @@ class _Reader:
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._facts: dict[tuple[str, int | None], DeviceFacts] = {}
-        self._unknown_memory: list[str] = []
 
     def fleet(self, keys: "SnapshotKeys") -> Fleet:
         first: dict[str, int] = {}
@@ -176,16 +174,8 @@ class _Reader:
             hosts=tuple(hosts),
             taken_at=keys.get("taken_at"),
             basis=Basis.ASSUMED if keys.get("basis") == "assumed" else Basis.MEASURED,
-            notes=tuple(dict.fromkeys((*keys.get("notes", ()), *self._notes()))),
+            notes=tuple(keys.get("notes", ())),
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        unknown = self._unknown_memory
-        if not unknown:
-            return ()
-        named = ", ".join(unknown[:_MAX_NAMED]) + (", …" if len(unknown) > _MAX_NAMED else "")
-        what = "1 GPU is" if len(unknown) == 1 else f"{len(unknown)} GPUs are"
-        return (f"{what} not used, as the snapshot does not know how much memory there is: {named}",)
 
     def _host(self, host: "HostKeys", number: int) -> Host:
         status = HostStatus(host.get("status", "ok"))
@@ -245,8 +235,6 @@ class _Reader:
         name, memory = gpu["name"], gpu["memory"]
         total = memory["total_bytes"] or None
         facts = self._facts_of(gpu, total)
-        if total is None:
-            self._unknown_memory.append(f"{shown(host)} GPU {gpu['index']}")
         unified = gpu.get("unified")
         vendor = gpu.get("vendor") or _VENDORS.get(gpu.get("backend") or "", facts.vendor)
         return Gpu(

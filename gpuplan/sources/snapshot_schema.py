@@ -1,15 +1,16 @@
 """The snapshot's keys, as types: what the file must hold and what `gpuplan schema snapshot` prints.
 
-Typed dicts instead of models: a fleet of 100,000 hosts stays small and quick to read. Unknown keys are let through
-here, so that a snapshot written by a later release is readable; `snapshot_json` refuses those that look mistyped.
+Typed dicts instead of models: a fleet of 100,000 hosts stays small and quick to read. Lists stop at their first
+wrong entry, so that a hostile file cannot make a million faults. Unknown keys are let through here, so that a
+snapshot written by a later release is readable; `snapshot_json` refuses those that look mistyped.
 """
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
-from gpuplan.sources.documents import shown
+from gpuplan.sources.documents import key_name, shown
 
 SCHEMA_VERSION = 1
 
@@ -26,6 +27,23 @@ Bytes = Annotated[int, Field(strict=True, ge=0, le=2**60)]
 Index = Annotated[int, Field(strict=True, ge=0, lt=2**16)]
 Number = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Flag = Annotated[bool, Field(strict=True)]
+
+_FIRST_FAULT = Field(fail_fast=True)
+
+
+def _labels(labels: dict[str, Any]) -> dict[str, str]:
+    for key, value in labels.items():
+        if not isinstance(value, str):
+            raise ValueError(f"the label {key_name(key)!r} must be a text")
+        _printable(key)
+    return labels
+
+
+Labels = Annotated[
+    dict[str, Any],
+    AfterValidator(_labels),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]
 
 _OPEN = ConfigDict(extra="allow")
 
@@ -62,7 +80,7 @@ class GpuKeys(TypedDict):
     unified: NotRequired[Flag | None]
     excluded: NotRequired[Flag]
     memory: GpuMemoryKeys
-    processes: NotRequired[list[ProcessKeys]]
+    processes: NotRequired[Annotated[list[ProcessKeys], _FIRST_FAULT]]
 
 
 @with_config(_OPEN)
@@ -84,13 +102,13 @@ class HostKeys(TypedDict):
     address: NotRequired[Name | None]
     status: NotRequired[Literal["ok", "unreachable", "failed"]]
     failure: NotRequired[FailureKeys | None]
-    labels: NotRequired[dict[Name, Text]]
+    labels: NotRequired[Labels]
     memory: NotRequired[HostMemoryKeys | None]
     link: NotRequired[Name | None]
-    gpus: NotRequired[list[GpuKeys]]
-    deployments: NotRequired[list[dict[str, Any]]]
+    gpus: NotRequired[Annotated[list[GpuKeys], _FIRST_FAULT]]
+    deployments: NotRequired[Annotated[list[dict[str, Any]], _FIRST_FAULT]]
     docker: NotRequired[dict[str, Any] | None]
-    interfaces: NotRequired[list[dict[str, Any]]]
+    interfaces: NotRequired[Annotated[list[dict[str, Any]], _FIRST_FAULT]]
 
 
 @with_config(_OPEN)
@@ -98,8 +116,8 @@ class SnapshotKeys(TypedDict):
     schema_version: Literal[1]
     taken_at: NotRequired[Name | None]
     basis: NotRequired[Literal["measured", "assumed"]]
-    notes: NotRequired[list[Text]]
-    hosts: list[HostKeys]
+    notes: NotRequired[Annotated[list[Text], _FIRST_FAULT]]
+    hosts: Annotated[list[HostKeys], _FIRST_FAULT]
 
 
 SNAPSHOT: TypeAdapter[SnapshotKeys] = TypeAdapter(SnapshotKeys)

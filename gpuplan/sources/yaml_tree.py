@@ -1,7 +1,8 @@
 """YAML as plain values of which every one knows its line; bounded in depth and in what aliases expand to.
 
-Scalars follow the YAML 1.2 core schema: `on`, `yes` and `22:30` are text, not booleans or base-60 numbers. Numbers keep
-the text they were written with, so that a label or variable `1.10` stays `1.10`.
+Scalars follow the YAML 1.2 core schema: `on`, `yes` and `22:30` are text, not booleans or base-60 numbers.
+Numbers keep the text they were written with, so that a label or variable `1.10` stays `1.10`. Faults name no tag,
+alias or value: a password that starts with `!` or `*` and lacks its quotes is one to the parser.
 """
 
 import re
@@ -12,14 +13,15 @@ from typing import Any, NoReturn
 import yaml
 
 from gpuplan.errors import InventoryError
-from gpuplan.sources.documents import Faults, Location, location, shown
+from gpuplan.sources.documents import Faults, Location, key_name, location, shown
 
 _MAX_DEPTH = 32
-_MAX_NODES = 1_000_000
+_MAX_NODES = 500_000
 """Nodes after aliases are expanded."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,40}|[0-9]{1,40}(?:\.[0-9]{0,40})?)(?:[eE][-+]?[0-9]{1,3})?")
+_TAG = "a tag is not supported; put a text that starts with ! in quotes"
 _CORE = "tag:yaml.org,2002:"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -83,15 +85,15 @@ class Node:
 def compose(text: str, faults: Faults) -> Node | None:
     """Read one YAML document; None for an empty one.
 
-    Duplicate keys are added to `faults`. Raises InventoryError for what is not YAML, for tags, for several documents
-    and for documents beyond the bounds.
+    Duplicate keys are added to `faults`. Raises InventoryError for what is not YAML, for tags, for several
+    documents and for documents beyond the bounds.
     """
     loader = _LOADER(_checked(text, faults))
     try:
         return _Composer(_events(loader), faults).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        _fail(faults, mark.line + 1 if mark else None, _problem(error, text))
+        _fail(faults, mark.line + 1 if mark is not None else None, _problem(error, text))
     except yaml.YAMLError:
         _fail(faults, None, "not valid YAML")
     finally:
@@ -138,13 +140,10 @@ class _Composer:
     def document(self) -> Node | None:
         root: Node | None = None
         for event in self._events:
+            line = event.start_mark.line + 1
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    _fail(
-                        self._faults,
-                        event.start_mark.line + 1,
-                        "a second document starts here; write one only",
-                    )
+                    _fail(self._faults, line, "a second document starts here; write one only")
                 root = self._node(next(self._events), 1)
         return None if root is None or root.value is None else root
 
@@ -174,11 +173,11 @@ class _Composer:
         if self._size > _MAX_NODES:
             _fail(self._faults, line, f"holds more than {_MAX_NODES:,} values once aliases are expanded")
 
-    def _alias(self, anchor: str, line: int, depth: int) -> Node:
-        node = self._anchors.get(anchor)
+    def _alias(self, anchor: str | None, line: int, depth: int) -> Node:
+        node = self._anchors.get(anchor or "")
         if node is None:
-            state = "refers to itself" if anchor in self._anchors else "has no anchor before it"
-            _fail(self._faults, line, f"the alias *{shown(anchor)} {state}")
+            reason = "refers to what it is part of" if anchor in self._anchors else "has no anchor before it"
+            _fail(self._faults, line, f"an alias {reason}; put a text that starts with * in quotes")
         if depth + node.depth > _MAX_DEPTH:
             _fail(self._faults, line, f"nested more than {_MAX_DEPTH} levels deep")
         self._count(node.size, line)
@@ -208,7 +207,7 @@ class _Composer:
                 merged |= self._merged(value, key_line)
             elif key in items:
                 self._faults.add(
-                    "", f"the key {shown(key)!r} is repeated, first on line {key_lines[key]}", key_line
+                    "", f"the key {key_name(key)!r} is repeated, first on line {key_lines[key]}", key_line
                 )
             else:
                 items[key], key_lines[key] = value, key_line
@@ -221,13 +220,13 @@ class _Composer:
         for source in sources:
             if not isinstance(source.value, dict):
                 _fail(self._faults, line, "'<<' takes a mapping or a list of mappings")
-                self._count(source.size, line)
-            merged = source.value | merged
+            for key, node in source.value.items():
+                merged.setdefault(key, node)
         return merged
 
     def _refuse_tag(self, event: Any, kind: str) -> None:
         if event.tag not in (None, "!", _CORE + kind):
-            _fail(self._faults, event.start_mark.line + 1, f"the tag {shown(event.tag)!r} is not supported")
+            _fail(self._faults, event.start_mark.line + 1, _TAG)
 
 
 def _branch(node: Node, children: "list[Node]") -> Node:
@@ -243,14 +242,14 @@ def _scalar(event: Any, faults: Faults) -> Scalar:
     if event.tag in (_CORE + "str", "!"):
         return text
     if event.tag is not None:
-        _fail(faults, event.start_mark.line + 1, f"the tag {shown(event.tag)!r} is not supported")
+        _fail(faults, event.start_mark.line + 1, _TAG)
     if not event.implicit[0]:
         return text
     return _resolved(text)
 
 
 def _resolved(text: str) -> Scalar:
-    """The YAML 1.2 core schema, without hexadecimal and octal numbers, infinities and numbers beyond 18 digits."""
+    """The YAML 1.2 core schema, without hexadecimal and octal numbers, infinities and more than 18 digits."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):

@@ -1,4 +1,4 @@
-"""DeepSeek V1, V2, V3, R1, V3.2 and the classes that reuse them: Kimi-K2, GLM-5 (DSA), Mistral Large 3.
+"""DeepSeek V1, V2, V3, R1, V3.2 and the classes that reuse them: Kimi-K2, GLM-5, Mistral Large 3, A.X K1.
 
 vLLM 0.32: vllm/model_executor/models/{deepseek_v2,deepseek_mtp,mistral_large_3}.py, vllm/models/deepseek_v32.
 """
@@ -46,7 +46,12 @@ class ExpertShape:
     """A float32 bias per expert corrects the choice."""
 
     def stands_on(self, index: int) -> bool:
+        """Whether decoder layer `index` has experts."""
         return self.count > 0 and index >= self.first_dense and index % self.every == 0
+
+    def at(self, index: int) -> "ExpertShape | None":
+        """The experts of decoder layer `index`, None where it is dense."""
+        return self if self.stands_on(index) else None
 
 
 def expert_shape(config: ConfigView, *, corrected: bool | None = None) -> ExpertShape:
@@ -68,7 +73,7 @@ def expert_parts(context: Context, path: str, hidden: int, experts: ExpertShape)
     """Router, its correction, routed experts and shared experts at `path` (`….mlp`)."""
     gate = context.linear(f"{path}.gate", hidden, experts.count, Shard.REPLICATED, quantized=False)
     bias = Tensor(name="e_score_correction_bias", partition=Partition(units=experts.count), itemsize=FLOAT32)
-    shared = ()
+    shared: tuple[Part, ...] = ()
     if experts.shared:
         shared = tuple(
             replace(part, token_parallel=True)
@@ -83,12 +88,12 @@ def expert_parts(context: Context, path: str, hidden: int, experts: ExpertShape)
 
 
 def feed_forward(
-    context: Context, path: str, index: int, hidden: int, intermediate: int, experts: ExpertShape
+    context: Context, path: str, hidden: int, dense: int, experts: ExpertShape | None
 ) -> tuple[tuple[Part, ...], int]:
-    """Parts of the MLP of layer `index` and the width of its dense part."""
-    if experts.stands_on(index):
+    """Parts of a layer's MLP and the width of its dense part; `experts` None: a dense layer `dense` wide."""
+    if experts is not None:
         return expert_parts(context, f"{path}.mlp", hidden, experts), experts.shared
-    return context.gated_mlp(f"{path}.mlp", hidden, intermediate), intermediate
+    return context.gated_mlp(f"{path}.mlp", hidden, dense), dense
 
 
 def layer_norms(context: Context, hidden: int) -> tuple[Part, ...]:
@@ -119,7 +124,9 @@ def deepseek_text(config: ConfigView, *, corrected: bool | None = None) -> Deeps
     )
 
 
-def deepseek_layer(context: Context, prefix: str, index: int, text: DeepseekText, *, draft: bool = False) -> Layer:
+def deepseek_layer(
+    context: Context, prefix: str, index: int, text: DeepseekText, *, draft: bool = False
+) -> Layer:
     """Decoder layer `index`; a draft's always has its own indexer."""
     path = f"{prefix}.layers.{index}"
     shape = text.shape
@@ -129,7 +136,7 @@ def deepseek_layer(context: Context, prefix: str, index: int, text: DeepseekText
     if not text.latent:
         attention = latent_attention(context, f"{path}.self_attn", shape)
         caches = ()
-    mlp, dense = feed_forward(context, path, index, shape.hidden, text.intermediate, text.experts)
+    mlp, dense = feed_forward(context, path, shape.hidden, text.intermediate, text.experts.at(index))
     return Layer(
         name="draft" if draft else "decoder",
         parts=parts_of(attention, mlp, layer_norms(context, shape.hidden)),
@@ -138,17 +145,24 @@ def deepseek_layer(context: Context, prefix: str, index: int, text: DeepseekText
     )
 
 
+def draft_count(config: ConfigView) -> int:
+    """MTP layers of the checkpoint."""
+    return config.integer("num_nextn_predict_layers", default=0, least=0, most=MOST_DRAFTS)
+
+
 def draft_layers(context: Context, config: ConfigView, prefix: str, text: DeepseekText) -> tuple[Layer, ...]:
     """MTP layers: a decoder layer behind two norms and a projection; embedding and head are the target's."""
     first = layer_count(config)
     hidden = text.shape.hidden
     drafts = []
-    for index in range(first, first + config.integer("num_nextn_predict_layers", default=0, least=0, most=MOST_DRAFTS)):
+    for index in range(first, first + draft_count(config)):
         block = deepseek_layer(context, prefix, index, text, draft=True)
         front = (
             context.norm("enorm", hidden),
             context.norm("hnorm", hidden),
-            context.linear(f"{prefix}.layers.{index}.eh_proj", 2 * hidden, hidden, Shard.REPLICATED, quantized=False),
+            context.linear(
+                f"{prefix}.layers.{index}.eh_proj", 2 * hidden, hidden, Shard.REPLICATED, quantized=False
+            ),
             context.norm("shared_head.norm", hidden),
         )
         drafts.append(replace(block, parts=(*front, *block.parts)))
@@ -158,9 +172,8 @@ def draft_layers(context: Context, config: ConfigView, prefix: str, text: Deepse
 def build_deepseek(context: Context) -> Blueprint:
     """DeepSeek V2 and later: latent attention, sparse where the config has an indexer."""
     config = context.config
-    if config.text("model_type") == "deepseek" or not (
-        config.integer("qk_nope_head_dim", default=0, least=0) or config.integer("qk_rope_head_dim", default=0, least=0)
-    ):
+    widths = (config.integer(key, default=0, least=0) for key in ("qk_nope_head_dim", "qk_rope_head_dim"))
+    if config.text("model_type") == "deepseek" or not any(widths):
         return build_deepseek_v1(context)
     return deepseek_blueprint(context, config)
 
@@ -196,6 +209,36 @@ def deepseek_blueprint(
     )
 
 
+def build_axk1(context: Context) -> Blueprint:
+    """A.X K1: a norm behind the MLP of every layer (models/AXK1.py)."""
+    corrected = context.config.text("topk_method", default="noaux_tc") == "noaux_tc"
+    return _with_norms(deepseek_blueprint(context, context.config, corrected=corrected), context, 1)
+
+
+def build_pangu_ultra(context: Context) -> Blueprint:
+    """openPangu Ultra MoE: norms before and behind every MLP when `sandwich_norm` is set (models/openpangu.py)."""
+    config = context.config
+    blueprint = deepseek_blueprint(
+        context,
+        config,
+        corrected=config.flag("router_enable_expert_bias"),
+        tied=config.flag("tie_word_embeddings"),
+    )
+    return _with_norms(blueprint, context, 2 if config.flag("sandwich_norm") else 0)
+
+
+def _with_norms(blueprint: Blueprint, context: Context, count: int) -> Blueprint:
+    """Every layer with `count` more norms over the hidden size."""
+    if not count:
+        return blueprint
+    norms = context.norm("mlp norms", count * blueprint.hidden)
+
+    def widened(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        return tuple(replace(layer, parts=(*layer.parts, norms)) for layer in layers)
+
+    return replace(blueprint, layers=widened(blueprint.layers), drafts=widened(blueprint.drafts))
+
+
 def rotary_tables(config: ConfigView, indexer: IndexerShape | None) -> int:
     """The indexer has a table of its own where its layout differs from the attention's interleaved one."""
     return 2 if indexer is not None and not config.flag("indexer_rope_interleave") else 1
@@ -215,7 +258,7 @@ def build_deepseek_v1(context: Context) -> Blueprint:
     def layer(index: int) -> Layer:
         path = f"model.layers.{index}"
         attention = context.attention(f"{path}.self_attn", hidden, heads, kv_heads, head_size)
-        mlp, dense = feed_forward(context, path, index, hidden, intermediate, experts)
+        mlp, dense = feed_forward(context, path, hidden, intermediate, experts.at(index))
         return Layer(
             name="decoder",
             parts=parts_of(attention, mlp, layer_norms(context, hidden)),

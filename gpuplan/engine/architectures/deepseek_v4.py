@@ -28,7 +28,7 @@ from gpuplan.engine.architectures.context import (
     parts_of,
     rotary_buffer,
 )
-from gpuplan.engine.architectures.deepseek import MOST_DRAFTS
+from gpuplan.engine.architectures.deepseek import draft_count
 from gpuplan.engine.architectures.mla import FLOAT32, IndexerShape, indexer_cache, rope_parameters
 
 PACKED_BYTES = 584
@@ -120,7 +120,7 @@ def _float32(name: str, size: int) -> Tensor:
 
 
 def _compressor(context: Context, path: str, hidden: int, head: int, ratio: int) -> tuple[Part, ...]:
-    """Position bias, projection and norm of a compressor; overlapping windows double it at the small ratio."""
+    """Position bias, projection and norm of a compressor; overlapping windows double it at ratio 4."""
     width = head * (2 if ratio == INDEXED_RATIO else 1)
     return (
         _float32("ape", ratio * width),
@@ -156,7 +156,10 @@ def _attention(context: Context, path: str, shape: CompressedShape, ratio: int) 
             Shard.COLUMN,
         ),
         context.linear(
-            f"{path}.wo_b", Partition(units=shape.groups, unit_size=shape.output_rank), shape.hidden, Shard.ROW
+            f"{path}.wo_b",
+            Partition(units=shape.groups, unit_size=shape.output_rank),
+            shape.hidden,
+            Shard.ROW,
         ),
     )
     if ratio > 1:
@@ -166,8 +169,12 @@ def _attention(context: Context, path: str, shape: CompressedShape, ratio: int) 
     indexer = shape.indexer
     return (
         *base,
-        context.linear(f"{path}.indexer.wq_b", shape.query_rank, indexer.head * indexer.heads, Shard.REPLICATED),
-        context.linear(f"{path}.indexer.weights_proj", shape.hidden, indexer.heads, Shard.REPLICATED, quantized=False),
+        context.linear(
+            f"{path}.indexer.wq_b", shape.query_rank, indexer.head * indexer.heads, Shard.REPLICATED
+        ),
+        context.linear(
+            f"{path}.indexer.weights_proj", shape.hidden, indexer.heads, Shard.REPLICATED, quantized=False
+        ),
         *_compressor(context, f"{path}.indexer.compressor", shape.hidden, indexer.head, ratio),
     )
 
@@ -210,7 +217,9 @@ def layer_caches(shape: CompressedShape, ratio: int) -> tuple[Cache, ...]:
     if ratio != INDEXED_RATIO:
         return (sliding, compressed, states)
     keys = replace(
-        indexer_cache(shape.indexer, tokens_per_state=ratio), page_tokens=PAGE_TOKENS, page_alignment=PAGE_ALIGNMENT
+        indexer_cache(shape.indexer, tokens_per_state=ratio),
+        page_tokens=PAGE_TOKENS,
+        page_alignment=PAGE_ALIGNMENT,
     )
     return (sliding, keys, _state_cache(shape.indexer.head, ratio), compressed, states)
 
@@ -271,7 +280,7 @@ def compressed_layer(context: Context, prefix: str, index: int, shape: Compresse
 def _drafts(context: Context, config: ConfigView, prefix: str, shape: CompressedShape) -> tuple[Layer, ...]:
     hidden, first = shape.hidden, layer_count(config)
     drafts = []
-    for index in range(first, first + config.integer("num_nextn_predict_layers", default=0, least=0, most=MOST_DRAFTS)):
+    for index in range(first, first + draft_count(config)):
         path = f"{prefix}.layers.{index}"
         block = compressed_layer(context, prefix, index, shape)
         front = (
@@ -312,7 +321,9 @@ def build_deepseek_v4(context: Context) -> Blueprint:
     config = context.config
     shape = compressed_shape(config)
     return Blueprint(
-        layers=tuple(compressed_layer(context, "model", index, shape) for index in range(layer_count(config))),
+        layers=tuple(
+            compressed_layer(context, "model", index, shape) for index in range(layer_count(config))
+        ),
         drafts=_drafts(context, config, "model", shape),
         parts=(
             *context.vocabulary_parts(shape.vocabulary, shape.hidden, tied=False),

@@ -13,7 +13,9 @@ from gpuplan.engine.architectures.mla import FLOAT32
 
 def build_glm4_moe_lite(context: Context) -> Blueprint:
     """GLM-4.7-Flash: the router and its correction in float32 on every expert layer."""
-    blueprint = deepseek_blueprint(context, context.config, corrected=True, tied=context.config.flag("tie_word_embeddings"))
+    blueprint = deepseek_blueprint(
+        context, context.config, corrected=True, tied=context.config.flag("tie_word_embeddings")
+    )
     return replace(
         blueprint,
         layers=tuple(_with_float32_router(layer) for layer in blueprint.layers),
@@ -23,6 +25,10 @@ def build_glm4_moe_lite(context: Context) -> Blueprint:
 
 def _with_float32_router(layer: Layer) -> Layer:
     def routed(part: Part) -> Part:
-        return replace(part, itemsize=FLOAT32) if isinstance(part, Linear) and part.name.endswith("mlp.gate") else part
+        return (
+            replace(part, itemsize=FLOAT32)
+            if isinstance(part, Linear) and part.name.endswith("mlp.gate")
+            else part
+        )
 
     return replace(layer, parts=tuple(routed(part) for part in layer.parts))

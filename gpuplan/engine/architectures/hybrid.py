@@ -7,7 +7,7 @@ Bamba: vLLM 0.22 models/bamba.py, the last with it.
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpuplan.domain.model import Cache, Layer, Linear, Part, Partition, Residence, ResidentPart, Shard, Tensor
+from gpuplan.domain.model import Cache, Layer, Part, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
     Blueprint,
@@ -18,23 +18,18 @@ from gpuplan.engine.architectures.context import (
     rotary_buffer,
 )
 from gpuplan.engine.architectures.moe import (
-    FLOAT32,
     MOST_EXPERTS,
     expert_count,
     pair_of_norms,
     router,
-    vector,
 )
 from gpuplan.engine.architectures.state_space import (
     MOST_KERNEL,
-    DeltaNet,
     Mamba1,
     Mamba2,
     Mixer,
-    delta_net,
     mamba1,
     mamba2,
-    short_convolution,
 )
 
 ATTENTION_NAMES = ("attention", "full_attention", "*")

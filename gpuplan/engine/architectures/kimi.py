@@ -1,4 +1,4 @@
-"""Kimi-VL and Kimi-K2.5 (vision before a DeepSeek language model), Kimi-Linear and Kimi-K3 (delta attention beside latent attention).
+"""Kimi-VL, Kimi-K2.5 (a DeepSeek language model), Kimi-Linear and Kimi-K3 (delta and latent attention).
 
 vLLM 0.32: vllm/model_executor/models/{kimi_vl,kimi_k25}.py, vllm/models/kimi_k3/nvidia/{model,mla,kda}.py,
 vllm/model_executor/layers/mamba/gdn/kimi_gdn_linear_attn.py.
@@ -139,7 +139,11 @@ def delta_attention(context: Context, path: str, hidden: int, shape: DeltaShape)
     heads = Partition(units=shape.heads, unit_size=shape.head)
     bottleneck = Partition(units=1, unit_size=shape.head, replicable=True)
     beta = Partition(units=shape.heads)
-    outputs = (heads, heads, heads, heads, bottleneck, beta) if shape.full_gate else (heads, heads, heads, beta, bottleneck)
+    outputs = (
+        (heads, heads, heads, heads, bottleneck, beta)
+        if shape.full_gate
+        else (heads, heads, heads, beta, bottleneck)
+    )
     projection = context.linear(
         f"{path}.in_proj_qkvgfab",
         hidden,
@@ -185,15 +189,20 @@ def delta_cache(context: Context, shape: DeltaShape) -> Cache:
                 dtype_setting="conv",
             ),
             StateShape(
-                shape=(shape.heads, shape.head, shape.head), sharded_axis=0, itemsize=FLOAT32, dtype_setting="ssm"
+                shape=(shape.heads, shape.head, shape.head),
+                sharded_axis=0,
+                itemsize=FLOAT32,
+                dtype_setting="ssm",
             ),
         ),
         state_type="kda",
     )
 
 
-def gated_latent_attention(context: Context, path: str, shape: LatentShape, *, gated: bool) -> tuple[Part, ...]:
-    """Latent attention, with an output gate stacked on the input projection where the query has a bottleneck."""
+def gated_latent_attention(
+    context: Context, path: str, shape: LatentShape, *, gated: bool
+) -> tuple[Part, ...]:
+    """Latent attention, with an output gate: stacked on the input projection after a query bottleneck."""
     if not gated:
         return latent_attention(context, path, shape)
     gate = Partition(units=shape.heads, unit_size=shape.value)
@@ -216,7 +225,10 @@ def gated_latent_attention(context: Context, path: str, shape: LatentShape, *, g
         ),
         context.norm("q_a_layernorm", shape.query_rank),
         context.linear(
-            f"{path}.q_b_proj", shape.query_rank, Partition(units=shape.heads, unit_size=shape.head), Shard.COLUMN
+            f"{path}.q_b_proj",
+            shape.query_rank,
+            Partition(units=shape.heads, unit_size=shape.head),
+            Shard.COLUMN,
         ),
         *latent_output(context, path, shape),
     )

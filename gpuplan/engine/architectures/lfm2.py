@@ -13,7 +13,14 @@ from gpuplan.engine.architectures.hybrid import (
     hybrid_layer,
     rotary,
 )
-from gpuplan.engine.architectures.moe import FLOAT32, MOST_EXPERTS, expert_count, pair_of_norms, router, vector
+from gpuplan.engine.architectures.moe import (
+    FLOAT32,
+    MOST_EXPERTS,
+    expert_count,
+    pair_of_norms,
+    router,
+    vector,
+)
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, short_convolution
 
 

@@ -32,12 +32,12 @@ def build_longcat_flash(context: Context) -> Blueprint:
     return Blueprint(
         layers=tuple(
             _layer(
-                context,
-                plain if "self_attn" in disabled else context,
-                plain if "mlps" in disabled else context,
+                f"model.layers.{index}",
                 config,
-                index,
                 shape,
+                experts=context,
+                attending=plain if "self_attn" in disabled else context,
+                dense=plain if "mlps" in disabled else context,
             )
             for index in range(count)
         ),
@@ -55,18 +55,18 @@ def build_longcat_flash(context: Context) -> Blueprint:
 
 
 def _layer(
-    context: Context, attending: Context, dense: Context, config: ConfigView, index: int, shape: LatentShape
+    path: str, config: ConfigView, shape: LatentShape, *, experts: Context, attending: Context, dense: Context
 ) -> Layer:
-    path = f"model.layers.{index}"
+    """The layer at `path`; each of its three kinds of modules may be left unquantized by itself."""
     intermediate = config.integer("ffn_hidden_size", "intermediate_size")
     halves = range(HALVES)
-    norms = context.norm("layernorms", 2 * HALVES * shape.hidden)
+    norms = experts.norm("layernorms", 2 * HALVES * shape.hidden)
     return Layer(
         name="decoder",
         parts=parts_of(
             *(latent_attention(attending, f"{path}.self_attn.{half}", shape) for half in halves),
             *(dense.gated_mlp(f"{path}.mlps.{half}", shape.hidden, intermediate) for half in halves),
-            _experts(context, f"{path}.mlp", config, shape.hidden),
+            _experts(experts, f"{path}.mlp", config, shape.hidden),
             norms,
         ),
         caches=(latent_cache(shape),) * HALVES,

@@ -17,7 +17,7 @@ from gpuplan.engine.architectures.mla import latent_output, latent_shape
 
 
 def build_minicpm3(context: Context) -> Blueprint:
-    """MiniCPM3: every head's key and value are cached at the query's width; embeddings are tied unless told otherwise."""
+    """MiniCPM3: keys and values are cached at the query's width; embeddings are tied by default."""
     config = context.config
     shape = latent_shape(config)
     rank = config.integer("q_lora_rank")
@@ -30,7 +30,9 @@ def build_minicpm3(context: Context) -> Blueprint:
             context.linear(f"{path}.q_a_proj", shape.hidden, rank, Shard.REPLICATED),
             context.norm("q_a_layernorm", rank),
             context.linear(f"{path}.q_b_proj", rank, heads, Shard.COLUMN),
-            context.linear(f"{path}.kv_a_proj_with_mqa", shape.hidden, shape.rank + shape.rope, Shard.REPLICATED),
+            context.linear(
+                f"{path}.kv_a_proj_with_mqa", shape.hidden, shape.rank + shape.rope, Shard.REPLICATED
+            ),
             *latent_output(context, path, shape),
         )
         mlp = context.gated_mlp(f"model.layers.{index}.mlp", shape.hidden, intermediate)

@@ -43,6 +43,8 @@ from gpuplan.engine.architectures.moe import (
     vector,
 )
 
+INDEX_BLOCK = 128
+"""Tokens the sparse index kernel takes as one block."""
 INDEX_ITEMSIZE = 2
 """The indexer's side cache is bfloat16 unless `--attention-config` says otherwise."""
 TOWER = "vision_tower"
@@ -167,7 +169,7 @@ def _m3_attention(
     )
     norms = (context.norm("index_q_norm", width), context.norm("index_k_norm", width))
     side = Cache(
-        kind=CacheKind.INDEXER, heads=1, head_size=width, fixed_bytes_per_token=width * INDEX_ITEMSIZE
+        kind=CacheKind.INDEXER, heads=1, head_size=width, fixed_bytes_per_token=width * INDEX_ITEMSIZE, least_block=INDEX_BLOCK
     )
     return (projection, ordinary[1], *norms), (full, side)
 

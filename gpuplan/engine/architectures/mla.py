@@ -1,7 +1,7 @@
 """Multi-head latent attention (MLA): projections, the latent cache, the sparse indexer and the rotary table.
 
-vLLM 0.32: vllm/model_executor/models/deepseek_v2.py (DeepseekV2MLAAttention, Indexer), vllm/models/deepseek_v32/attention.py,
-vllm/model_executor/layers/attention/mla_attention.py.
+vLLM 0.32: vllm/model_executor/models/deepseek_v2.py (DeepseekV2MLAAttention, Indexer),
+vllm/models/deepseek_v32/attention.py, vllm/model_executor/layers/attention/mla_attention.py.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def latent_output(context: Context, path: str, shape: LatentShape) -> tuple[Part
 
 
 def latent_cache(shape: LatentShape, *, sparse: bool = False, window: int | None = None) -> Cache:
-    """One latent and one rotary key per token, whole on every rank; `sparse` kernels pack an 8-bit one with scales."""
+    """A latent and a rotary key per token, whole on every rank; `sparse` kernels pack 8-bit ones with scales."""
     return Cache(
         kind=CacheKind.LATENT if window is None else CacheKind.SLIDING_LATENT,
         heads=1,
@@ -147,7 +147,10 @@ def indexer_parts(context: Context, path: str, shape: LatentShape, indexer: Inde
     """Projections and norm of the indexer, whole on every rank; only the query projection is quantized."""
     return (
         context.linear(
-            f"{path}.indexer.wq_b", shape.query_rank or shape.hidden, indexer.head * indexer.heads, Shard.REPLICATED
+            f"{path}.indexer.wq_b",
+            shape.query_rank or shape.hidden,
+            indexer.head * indexer.heads,
+            Shard.REPLICATED,
         ),
         context.linear(
             f"{path}.indexer.wk_weights_proj",
@@ -176,7 +179,7 @@ def indexer_cache(indexer: IndexerShape, *, tokens_per_state: int = 1) -> Cache:
 def sparse_layer(
     context: Context, path: str, shape: LatentShape, indexer: IndexerShape | None, *, shared: bool = False
 ) -> tuple[tuple[Part, ...], tuple[Cache, ...]]:
-    """Parts and caches of a latent attention layer; `shared`: it attends sparsely by another layer's indexer."""
+    """Parts and caches of a latent attention layer; `shared`: it attends by another layer's indexer."""
     attention = latent_attention(context, path, shape)
     if indexer is None:
         return attention, (latent_cache(shape),)
@@ -194,7 +197,7 @@ def rope_parameters(config: ConfigView) -> ConfigView:
 def latent_rotary(
     context: Context, config: ConfigView, width: int, *, tables: int = 1, itemsize: int | None = None
 ) -> ResidentPart:
-    """The cos/sin tables: YaRN's in float32 over the scaled context, else the model's type over the stated one."""
+    """The cos/sin tables: YaRN's in float32 over the scaled context, else in the model's type."""
     rope = rope_parameters(config)
     positions = config.integer("max_position_embeddings", default=8192, least=0)
     kind = rope.text("rope_type", "type", default="default")

@@ -67,9 +67,15 @@ def _block(context: Context, path: str, shape: TowerShape) -> tuple[Part, ...]:
     return (
         context.norm("norm0", shape.hidden, bias=shape.norm_bias),
         context.norm("norm1", shape.hidden, bias=shape.norm_bias),
-        context.linear(f"{path}.mlp.fc0", shape.hidden, shape.intermediate, Shard.COLUMN, bias=shape.linear_bias),
-        context.linear(f"{path}.mlp.fc1", shape.intermediate, shape.hidden, Shard.ROW, bias=shape.linear_bias),
-        context.linear(f"{path}.wqkv", shape.hidden, (heads, heads, heads), Shard.COLUMN, bias=shape.attention_bias),
+        context.linear(
+            f"{path}.mlp.fc0", shape.hidden, shape.intermediate, Shard.COLUMN, bias=shape.linear_bias
+        ),
+        context.linear(
+            f"{path}.mlp.fc1", shape.intermediate, shape.hidden, Shard.ROW, bias=shape.linear_bias
+        ),
+        context.linear(
+            f"{path}.wqkv", shape.hidden, (heads, heads, heads), Shard.COLUMN, bias=shape.attention_bias
+        ),
         context.linear(f"{path}.wo", heads, shape.hidden, Shard.ROW, bias=shape.attention_bias),
     )
 
@@ -100,7 +106,9 @@ def tower_parts(context: Context, config: ConfigView, text: int) -> tuple[tuple[
     patches = CHANNELS * shape.patch * shape.patch * shape.hidden
     embedding = Tensor(
         name="patch_embed",
-        partition=Partition(units=patches + (shape.hidden if shape.patch_bias else 0) + shape.grid * shape.hidden),
+        partition=Partition(
+            units=patches + (shape.hidden if shape.patch_bias else 0) + shape.grid * shape.hidden
+        ),
         itemsize=context.itemsize,
     )
     blocks = [_block(context, f"vision_tower.encoder.blocks.{index}", shape) for index in range(shape.blocks)]
@@ -111,7 +119,8 @@ def tower_parts(context: Context, config: ConfigView, text: int) -> tuple[tuple[
         _projector(context, "mm_projector", shape),
     )
     residents = tuple(
-        ResidentPart(part=part, residence=Residence.EVERY, tower="vision", heads=shape.heads) for part in parts
+        ResidentPart(part=part, residence=Residence.EVERY, tower="vision", heads=shape.heads)
+        for part in parts
     )
     encoder = Encoder(
         kind="vision",

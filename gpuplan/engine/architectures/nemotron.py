@@ -1,4 +1,4 @@
-"""NVIDIA Nemotron: Nemotron-H and 3 (Mamba-2, attention, MLP and MoE layers in a written order), Nemotron-NAS.
+"""NVIDIA Nemotron: Nemotron-H and 3 (Mamba-2, attention, MLP, MoE layers in a written order), Nemotron-NAS.
 
 vLLM 0.32: vllm/model_executor/models/{nemotron_h,nemotron_h_mtp,nemotron_nas}.py.
 """
@@ -212,7 +212,7 @@ def build_nemotron_nas(context: Context) -> Blueprint:
         for index, block in enumerate(blocks[:count])
     ]
     layers = tuple(
-        _nas_layer(context, view, f"model.layers.{index}", hidden, heads, head_size)
+        _nas_layer(context, view, f"model.layers.{index}", heads, head_size)
         for index, view in enumerate(views)
     )
     kv_heads = max((cache.heads for layer in layers for cache in layer.caches), default=0)
@@ -234,10 +234,9 @@ def build_nemotron_nas(context: Context) -> Blueprint:
     )
 
 
-def _nas_layer(
-    context: Context, block: ConfigView, path: str, hidden: int, heads: int, head_size: int
-) -> Layer:
+def _nas_layer(context: Context, block: ConfigView, path: str, heads: int, head_size: int) -> Layer:
     config = context.config
+    hidden = config.integer("hidden_size")
     attention, ffn = block.view("attention"), block.view("ffn")
     parts: tuple[Part, ...] = ()
     caches: tuple[Cache, ...] = ()

@@ -1,8 +1,8 @@
 """Which weight scheme each module of a checkpoint has, by its quantization config and what that leaves alone.
 
 `quantizer_for` chooses as vLLM 0.32 does (config/model.py `_verify_quantization`,
-transformers_utils/config.py): the config's own `quantization_config` or `compression_config`, that of its text model, else
-`hf_quant_config.json`.
+transformers_utils/config.py): the config's own `quantization_config` or `compression_config`, that of its
+text model, else `hf_quant_config.json`.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Quantizer(Protocol):
     assumptions: tuple[str, ...]
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
-        """Scheme of the linear layer at `path`; `fused`: the checkpoint's names of what it stacks (`q_proj`)."""
+        """Scheme of the linear layer at `path`; `fused`: the checkpoint's names of what it stacks."""
 
     def experts(self, path: str) -> Scheme:
         """Scheme of the routed experts at `path` (`model.layers.3.mlp.experts`)."""
@@ -59,7 +59,7 @@ class Quantizer(Protocol):
 def quantizer_for(
     config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None, override: str | None
 ) -> Quantizer:
-    """The quantizer a checkpoint asks for; `override` is `--quantization`. Raises ModelError for a bad config."""
+    """The quantizer a checkpoint asks for; `override` is `--quantization`. Raises ModelError."""
     found = _declared(config, hf_quant_config)
     if found is None:
         return _online(override)

@@ -75,7 +75,7 @@ def build_qwen3_5(context: Context) -> Blueprint:
     vocabulary = context.vocabulary_parts(
         config.integer("vocab_size"),
         hidden,
-        tied=config.flag("tie_word_embeddings", default=whole.flag("tie_word_embeddings")),
+        tied=config.flag("tie_word_embeddings"),
         prefix=prefix,
         head="language_model.lm_head" if wrapped else "lm_head",
         everywhere=True,

@@ -4,25 +4,25 @@ from gpuplan.engine.architectures import (
     deepseek,
     deepseek_v4,
     dense,
+    families,
     glm,
     gpt_oss,
+    hybrid,
     kimi,
+    lfm2,
     llama4,
     longcat,
     mimo_v2,
     minicpm3,
     minimax,
+    minimax_text,
     moe,
     moe_shared,
+    nemotron,
+    olmo_hybrid,
+    qwen3_next,
+    zamba2,
 )
-from gpuplan.engine.architectures import qwen3_next
-from gpuplan.engine.architectures import nemotron
-from gpuplan.engine.architectures import hybrid
-from gpuplan.engine.architectures import zamba2
-from gpuplan.engine.architectures import minimax_text
-from gpuplan.engine.architectures import gemma
-from gpuplan.engine.architectures import lfm2
-from gpuplan.engine.architectures import olmo_hybrid
 from gpuplan.engine.architectures.context import Builder
 
 BUILDERS: dict[str, Builder] = {
@@ -72,6 +72,8 @@ BUILDERS: dict[str, Builder] = {
     "KimiLinearForCausalLM": kimi.build_kimi_linear,
     "KimiVLForConditionalGeneration": kimi.build_kimi_vl,
     "MistralLarge3ForCausalLM": deepseek.build_deepseek,
+    "AXK1ForCausalLM": deepseek.build_axk1,
+    "PanguUltraMoEForCausalLM": deepseek.build_pangu_ultra,
     "Glm4MoeLiteForCausalLM": glm.build_glm4_moe_lite,
     "LongcatFlashForCausalLM": longcat.build_longcat_flash,
     "MiniCPM3ForCausalLM": minicpm3.build_minicpm3,
@@ -93,5 +95,5 @@ BUILDERS: dict[str, Builder] = {
     "MiniMaxText01ForCausalLM": minimax_text.build_minimax_text,
     "MiniMaxM1ForCausalLM": minimax_text.build_minimax_text,
     "MiniMaxForCausalLM": minimax_text.build_minimax_text,
-    **gemma.BUILDERS,
+    **families.FAMILIES,
 }

@@ -18,9 +18,9 @@ from gpuplan.domain.plan import (
     StrategyResult,
     Verdict,
 )
+from gpuplan.domain.workload import Placement
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import HostOffer, Supply
-from gpuplan.domain.workload import Placement
 from gpuplan.planning.strategies import single_gpu, single_host
 from gpuplan.planning.strategies.outcome import result, skipped
 
@@ -66,7 +66,9 @@ def _place(judge: Judge, supply: Supply, copies: int) -> tuple[list[Candidate], 
     return placed, facts
 
 
-def _round(fitting: Sequence[Candidate], placement: Placement, on_host: dict[str, int], most: int) -> list[Candidate]:
+def _round(
+    fitting: Sequence[Candidate], placement: Placement, on_host: dict[str, int], most: int
+) -> list[Candidate]:
     """Disjoint candidates for one round: spread takes one per host, emptiest of replicas first; binpack fills hosts."""
     chosen: list[Candidate] = []
     used: set[tuple[str, int]] = set()

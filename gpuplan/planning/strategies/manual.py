@@ -59,12 +59,15 @@ def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) ->
             gpu = _gpu(host, written)
             if (host.name, gpu.index) not in offers:
                 raise UsageError(
-                    f"--gpus {host.name}:{written}: {_unusable(gpu)}", hint="choose another GPU; `gpuplan plan` without --gpus lists what is usable"
+                    f"--gpus {host.name}:{written}: {_unusable(gpu)}",
+                    hint="choose another GPU; `gpuplan plan` without --gpus lists what is usable",
                 )
             offered_by, offer = offers[host.name, gpu.index]
             group = chosen.setdefault(host.name, (offered_by, []))[1]
             if offer in group:
-                raise UsageError(f"--gpus {host.name}:{written}: GPU {gpu.index} is named twice", hint="name each GPU once")
+                raise UsageError(
+                    f"--gpus {host.name}:{written}: GPU {gpu.index} is named twice", hint="name each GPU once"
+                )
             group.append(offer)
     backends = {offer.device.backend for _, group in chosen.values() for offer in group}
     if len(backends) > 1:
@@ -82,7 +85,9 @@ def _host(hosts: dict[str, Host], name: str) -> Host:
         raise UsageError(f"--gpus {name}: there is no host {name!r} in the fleet", hint=f"hosts: {known}")
     if host.status is not HostStatus.OK:
         detail = f" ({host.failure.stage}: {host.failure.detail})" if host.failure else ""
-        raise UsageError(f"--gpus {name}: host {name!r} cannot be used{detail}", hint="choose GPUs of another host")
+        raise UsageError(
+            f"--gpus {name}: host {name!r} cannot be used{detail}", hint="choose GPUs of another host"
+        )
     return host
 
 
@@ -91,7 +96,9 @@ def _gpu(host: Host, written: str) -> Gpu:
         if written in (str(gpu.index), gpu.uuid):
             return gpu
     known = ", ".join(str(gpu.index) for gpu in host.gpus) or "none"
-    raise UsageError(f"--gpus {host.name}:{written}: host {host.name!r} has no such GPU", hint=f"its GPUs: {known}")
+    raise UsageError(
+        f"--gpus {host.name}:{written}: host {host.name!r} has no such GPU", hint=f"its GPUs: {known}"
+    )
 
 
 def _unusable(gpu: Gpu) -> str:

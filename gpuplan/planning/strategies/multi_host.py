@@ -48,7 +48,11 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         found = _search(judge, rooms)
         candidates.extend(found.candidates)
         if not found.candidates and found.closest is not None:
-            subject = {"hosts": [room.host.host for room in rooms[:3]], "more": max(0, len(rooms) - 3), "backend": backend}
+            subject = {
+                "hosts": [room.host.host for room in rooms[:3]],
+                "more": max(0, len(rooms) - 3),
+                "backend": backend,
+            }
             facts.append(refusals.refusal(found.closest, found.devices, subject))
     return result(StrategyName.MULTI_HOST, _unique(candidates), facts, judge)
 
@@ -66,7 +70,9 @@ def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> lis
             facts.append(refusals.too_little_ram(host, ram_claim(judge, max(1, len(free)))))
         elif free:
             rooms.append(_Room(host, free))
-    rooms.sort(key=lambda room: (-len(room.offers), -sum(o.allocatable_bytes for o in room.offers), room.host.host))
+    rooms.sort(
+        key=lambda room: (-len(room.offers), -sum(o.allocatable_bytes for o in room.offers), room.host.host)
+    )
     return rooms
 
 
@@ -101,7 +107,9 @@ def _search(judge: Judge, rooms: list[_Room]) -> _Found:
         devices = tuple(offer.device for _, offers in groups for offer in offers)
         assessment = _assess(judge, shape, devices)
         if assessment.fits and all(
-            judge.free_enough(offer, assessment, tensor=shape.tensor) for _, offers in groups for offer in offers
+            judge.free_enough(offer, assessment, tensor=shape.tensor)
+            for _, offers in groups
+            for offer in offers
         ):
             found.candidates.append(
                 candidate(judge, assessment, [(room.host.host, offers) for room, offers in groups])
@@ -204,14 +212,18 @@ def _tensor_sizes(judge: Judge, rooms: list[_Room]) -> list[int]:
 def _packed(judge: Judge, rooms: list[_Room], tensor: int) -> Iterator[Layout]:
     """TP groups of `tensor` GPUs, one per stage, packed into at least two hosts."""
     capacities = [(room, len(room.offers) // tensor) for room in rooms if len(room.offers) >= tensor]
-    most = min(sum(capacity for _, capacity in capacities), MOST_STAGES, max(judge.request.profile.layer_count, 2))
+    most = min(
+        sum(capacity for _, capacity in capacities), MOST_STAGES, max(judge.request.profile.layer_count, 2)
+    )
     fixed = _fixed(judge)
 
     def shape_of(stages: int) -> Parallelism | None:
         return buildable(judge, replace(base(judge.request.workload.engine), tensor=tensor, pipeline=stages))
 
     def devices_of(stages: int) -> tuple[Device, ...]:
-        return tuple(offer.device for room, count in _fill(capacities, stages, tensor) for offer in room.offers[:count])
+        return tuple(
+            offer.device for room, count in _fill(capacities, stages, tensor) for offer in room.offers[:count]
+        )
 
     def fits(stages: int) -> bool:
         shape = shape_of(stages)

@@ -8,7 +8,12 @@ from gpuplan.planning.ranking import ranked
 
 
 def result(
-    strategy: StrategyName, candidates: Sequence[Candidate], facts: Sequence[Fact], judge: Judge, *, reason: str | None = None
+    strategy: StrategyName,
+    candidates: Sequence[Candidate],
+    facts: Sequence[Fact],
+    judge: Judge,
+    *,
+    reason: str | None = None,
 ) -> StrategyResult:
     """A strategy that was evaluated: it fits when a candidate does, else the first reason stands for it."""
     ordered = tuple(ranked(candidates, judge.request.workload.placement))

@@ -40,7 +40,9 @@ def _judge_host(judge: Judge, host: HostOffer, shape: Parallelism) -> tuple[list
         else:
             chosen.append(candidate(judge, assessment, [(host.host, (offer,))]))
     refused = [
-        refusals.refusal(judge.assess(shape, (device,)), (device,), {"host": host.host, "gpus": sorted(indexes)})
+        refusals.refusal(
+            judge.assess(shape, (device,)), (device,), {"host": host.host, "gpus": sorted(indexes)}
+        )
         for device, indexes in too_small.items()
     ]
     if busy:

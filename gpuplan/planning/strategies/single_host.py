@@ -61,7 +61,8 @@ def _choose(judge: Judge, host: HostOffer, world: int | None) -> _Choice:
             for shape in shapes(judge, count):
                 assessment = judge.assess(shape, devices)
                 if assessment.fits and all(
-                    judge.free_enough(host.offers[position], assessment, tensor=shape.tensor) for position in positions
+                    judge.free_enough(host.offers[position], assessment, tensor=shape.tensor)
+                    for position in positions
                 ):
                     choice.assessment, choice.positions = assessment, positions
                     return choice

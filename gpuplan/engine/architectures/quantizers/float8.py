@@ -103,7 +103,7 @@ class Mxfp4Quantizer(NoQuantizer):
 
 
 class OnlineQuantizer(NoQuantizer):
-    """`--quantization fp8` on an unquantized checkpoint and the like: sizes after quantizing while loading."""
+    """`--quantization fp8` on an unquantized checkpoint and the like: sizes after loading."""
 
     def __init__(self, name: str, linear: Scheme, experts: Scheme) -> None:
         self.name = name

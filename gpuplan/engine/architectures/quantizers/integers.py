@@ -57,7 +57,7 @@ class AwqQuantizer(NoQuantizer):
 
 
 class GptqQuantizer(NoQuantizer):
-    """`gptq`: 4- or 8-bit integers; exceptions by pattern in `dynamic` (`-:` not quantized, `+:` other values)."""
+    """`gptq`: 4- or 8-bit integers; exceptions by pattern (`dynamic`: `-:` not quantized, `+:` other values)."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.name = "auto_gptq"

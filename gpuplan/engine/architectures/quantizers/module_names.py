@@ -150,7 +150,7 @@ class _Exclusion:
 
 
 class ExcludedModules:
-    """ModelOpt's `exclude_modules`: exact names, fragments, shell patterns (`is_layer_excluded`, modelopt.py).
+    """ModelOpt's `exclude_modules`: names, fragments and shell patterns (`is_layer_excluded`, modelopt.py).
 
     A star at the end of a name takes the module and all below it, which the name as a fragment does too.
     """
