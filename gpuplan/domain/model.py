@@ -268,6 +268,14 @@ class Layer:
     caches: tuple[Cache, ...] = ()
     intermediate: int = 0
     """Width of the dense MLP (0: none); rules the activation peak."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hashed once: layers are the keys of every memo of the engine."""
+        object.__setattr__(self, "_hash", hash((self.name, self.parts, self.caches, self.intermediate)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +292,14 @@ class ResidentPart:
     """False: replicated on every rank whatever its own split says (towers under data parallel)."""
     heads: int | None = None
     """Attention heads of the tower: it stands whole on every rank where they do not divide by the TP size."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hashed once, like layers."""
+        object.__setattr__(self, "_hash", hash((self.part, self.residence, self.buffer, self.tower)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,9 +195,7 @@ def state_bytes(cache: Cache, settings: CacheSettings) -> int:
 
 
 def _state_tensor_bytes(state: StateShape, settings: CacheSettings) -> int:
-    shape = list(state.shape)
-    if state.sharded_axis is not None:
-        shape[state.sharded_axis] = shape[state.sharded_axis] // settings.tensor
+    shape = state.on_rank(settings.tensor, speculative_tokens(settings.engine))
     return int(prod(shape) * _state_itemsize(state, settings.engine))
 
 

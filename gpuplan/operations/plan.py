@@ -11,7 +11,7 @@ from gpuplan.engine.arguments import parse
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.engine.versions import DEFAULT, EngineVersion, version_of
 from gpuplan.errors import UsageError
-from gpuplan.operations.fleet import FleetOptions, load_inventory, read_fleet
+from gpuplan.operations.fleet import DECLARED_NOTE, FleetOptions, load_inventory, read_fleet
 from gpuplan.operations.models import Model, claimed_model, read_model
 from gpuplan.planning.planner import plan
 from gpuplan.planning.request import PlanRequest
@@ -48,10 +48,11 @@ def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptio
 
     Raises GpuplanError subclasses for anything the user can correct.
     """
-    inventory = None if fleet_options.snapshot is not None else load_inventory(fleet_options)
+    explicit = fleet_options.inventory is not None
+    inventory = load_inventory(fleet_options) if explicit or fleet_options.snapshot is None else None
     version = engine_version(options, inventory)
     workload = workload_of(options, version)
-    fleet = read_fleet(fleet_options)
+    fleet = read_fleet(fleet_options, inventory)
     model = model_for(reference, workload)
     return plan_model(model, fleet, workload, version)
 
@@ -114,6 +115,7 @@ def _notices(workload: Workload, model: Model, fleet: Fleet) -> list[Fact]:
     ]
     messages = [(notice.flag, notice.message) for notice in workload.engine.notices]
     messages += [(model.profile.name, note) for note in model.notes]
+    messages += [("fleet", note) for note in fleet.notes if note != DECLARED_NOTE]
     facts += [
         Fact(code="GP503", severity=Severity.INFO, subject={"about": about}, figures={"message": message})
         for about, message in messages

@@ -17,6 +17,7 @@ from gpuplan.domain.plan import (
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
 from gpuplan.planning.judge import Judge
+from gpuplan.planning.notes import annotated, with_reasons
 from gpuplan.planning.offers import Supply, supply_of
 from gpuplan.planning.ranking import sort_key
 from gpuplan.planning.remedies import find_remedies
@@ -51,8 +52,9 @@ def plan(request: PlanRequest) -> Plan:
         )
         for result in evaluated
     )
+    results = tuple(annotated(request, result) for result in results)
     recommended = recommend(request, results)
-    return Plan(
+    made = Plan(
         request=request.echo,
         model=model_summary(request.profile),
         strategies=results,
@@ -63,6 +65,7 @@ def plan(request: PlanRequest) -> Plan:
         fleet_basis=request.fleet.basis.value,
         taken_at=request.fleet.taken_at,
     )
+    return with_reasons(request, made)
 
 
 def check_user_sizes(judge: Judge) -> None:

@@ -41,11 +41,14 @@ def shape_of(assessment: Assessment) -> dict[str, Any]:
     }
 
 
-def busy(judge: Judge, host: str, offers: Sequence[Offer], *, tensor: int = 1) -> Fact:
-    """GP201: the budget is not free on these GPUs of a host; figures of the one with least free."""
+def busy(
+    judge: Judge, host: str, offers: Sequence[Offer], *, tensor: int = 1, assessment: Assessment | None = None
+) -> Fact:
+    """GP201: the budget (or, without gmu, the need) is not free on these GPUs of a host; figures of the one with least free."""
     worst = min(offers, key=lambda offer: (offer.allocatable_bytes - judge.budget(offer.device), offer.index))
     overhead = judge.start_overhead(worst.device, tensor)
-    need = judge.budget(worst.device) + overhead
+    own = 0 if assessment is None or judge.request.utilization is not None else assessment.need_bytes or 0
+    need = judge.budget(worst.device) + overhead + own
     share = judge.request.utilization
     passing = (worst.allocatable_bytes - overhead) / worst.total_bytes if worst.total_bytes else 0.0
     return Fact(

@@ -25,7 +25,7 @@ MOST_UTILIZATION = 0.95
 GPU_COUNTS = (2, 3, 4, 6, 8, 16)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     """A refused strategy with all that is needed to try it again."""
 
@@ -34,6 +34,10 @@ class _Case:
     strategy: StrategyName
     evaluate: Evaluate
     codes: frozenset[str]
+    gap_bytes: int
+    """Smallest gap among the refusals for memory: no knob that gives less can help."""
+    activation_bytes: int
+    """Largest activation peak among them."""
 
     def again(self, request: PlanRequest) -> Candidate | None:
         """The best fitting candidate under a changed request."""
@@ -62,8 +66,15 @@ def find_remedies(
     """Remedies of a strategy that does not fit, smallest change first; empty when it fits or was skipped."""
     if result.verdict not in (Verdict.NO_FIT, Verdict.OVERCOMMIT):
         return ()
-    codes = frozenset(fact.code for fact in result.facts)
-    case = _Case(request, _few_of_each(supply), result.strategy, evaluate, codes)
+    case = _Case(
+        request=request,
+        supply=_few_of_each(supply),
+        strategy=result.strategy,
+        evaluate=evaluate,
+        codes=frozenset(fact.code for fact in result.facts),
+        gap_bytes=min((f.figures["gap_bytes"] for f in result.facts if f.code in MEMORY_CODES), default=0),
+        activation_bytes=max((f.figures.get("activation_bytes", 0) for f in result.facts), default=0),
+    )
     found = [remedy for knob in _KNOBS for remedy in knob(case)]
     found += _other_strategies(case, others)
     return tuple(sorted(found, key=lambda remedy: (remedy.size, remedy.kind)))
@@ -82,6 +93,7 @@ def _few_of_each(supply: Supply) -> Supply:
 
 
 KV_CODES = {"GP204", "GP205", "GP206", "GP207"}
+MEMORY_CODES = KV_CODES | {"GP203"}
 
 
 def _context(case: _Case) -> Iterator[Remedy]:
@@ -149,7 +161,7 @@ def _batches(case: _Case) -> Iterator[Remedy]:
 
 def _smaller(case: _Case, name: str, figure: str, values: tuple[int, ...], least: int) -> Iterator[Remedy]:
     """The first smaller value of an engine limit that fits."""
-    if not case.codes & (KV_CODES | {"GP203"}):
+    if not case.codes & MEMORY_CODES or case.gap_bytes > case.activation_bytes:
         return
     now = getattr(case.arguments, name)
     for value in values:
@@ -228,7 +240,9 @@ def _utilization(case: _Case) -> Iterator[Remedy]:
         round(asked + step / 100, 2) for step in range(1, 20) if asked + step / 100 <= MOST_UTILIZATION + 1e-9
     ]
     down = [round(asked - step / 100, 2) for step in range(1, 90) if asked - step / 100 > 0.04]
-    tried = (*(up if case.codes & (KV_CODES | {"GP203"}) else []), *(down if "GP201" in case.codes else []))
+    largest = max((offer.total_bytes for offer in case.supply.offers), default=0)
+    helps = case.codes & MEMORY_CODES and case.gap_bytes <= (MOST_UTILIZATION - asked) * largest
+    tried = (*(up if helps else []), *(down if "GP201" in case.codes else []))
     for share in _worth_trying(case, tried):
         changed = case.with_arguments(gpu_memory_utilization=share)
         if case.again(replace(changed, utilization=share)) is not None:

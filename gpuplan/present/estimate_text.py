@@ -8,15 +8,9 @@ from gpuplan.domain.plan import Fact, StrategyResult, Verdict
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import gib, plural
-from gpuplan.present.plan_text import (
-    VERDICTS,
-    candidate_lines,
-    command_lines,
-    finding_lines,
-    refusal_lines,
-    remedy_lines,
-    shape_words,
-)
+from gpuplan.present.placement_text import candidate_lines, command_lines, shape_words
+from gpuplan.present.plan_text import VERDICTS
+from gpuplan.present.refusal_text import finding_lines, refusal_lines, remedy_lines
 
 
 def estimate_text(
@@ -58,8 +52,9 @@ def terms_table(rank: RankMemory) -> Iterator[Line]:
     yield line(Span(f"  {'term (rank 0)':<20}{'bytes':>18}{'likely range':>28}  basis", Role.DIM))
     for term in (rank.budget, *rank.terms):
         yield _term(term)
+    cache = f"{_range(rank.kv_cache_low, rank.kv_cache_high):>28}"
     yield line(
-        f"  {'KV cache':<20}{gib(rank.kv_cache_bytes):>18}{_range(rank.kv_cache_low, rank.kv_cache_high):>28}  computed: budget − the rest"
+        f"  {'KV cache':<20}{gib(rank.kv_cache_bytes):>18}{cache}  computed: budget − the rest"
     )
 
 

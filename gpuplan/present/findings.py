@@ -38,12 +38,35 @@ def word(fact: Fact) -> Finding:
     )
 
 
+def brief(fact: Fact) -> str:
+    """A refusal in a few words, for a table row: what is short and by how much."""
+    gap = fact.figures.get("gap_bytes")
+    what = _BRIEF.get(fact.code)
+    if what is None:
+        return f"{word(fact).headline} [{fact.code}]"
+    return f"short by {gib(gap)} {what} [{fact.code}]" if gap is not None else f"{what} [{fact.code}]"
+
+
+_BRIEF = {
+    "GP201": "of free memory at start",
+    "GP202": "for the claim",
+    "GP203": "for weights and activation",
+    "GP204": "of KV cache for one request",
+    "GP205": "of KV cache for that many requests",
+    "GP206": "no useful context is left",
+    "GP207": "at the safe end of the estimate",
+    "GP302": "of host RAM",
+}
+
+
 def place(subject: Mapping[str, Any]) -> str:
     """`h1 GPU 0-3`, `h1, h2 … 4 more`, as far as the subject names them."""
     if "hosts" in subject:
         names = listed(list(subject["hosts"]))
         more = int(subject.get("more", 0))
-        return f"{names} … {more} more" if more else names
+        names = f"{names} … {more} more" if more else names
+        gpus = subject.get("gpus")
+        return f"{names} GPU {gpu_range(gpus)}" if isinstance(gpus, (list, tuple)) else names
     host = str(subject.get("host", "this hardware"))
     gpus = subject.get("gpus")
     if isinstance(gpus, (list, tuple)):
@@ -272,8 +295,8 @@ def _unreachable(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Word
 
 def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
-        "the hardware is declared, not probed: all memory is taken as free",
-        (str(figures.get("note", "")),) if figures.get("note") else (),
+        "the hardware is declared in the inventory, not probed: all of its memory is taken to be free",
+        (),
         None,
     )
 

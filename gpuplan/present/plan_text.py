@@ -1,26 +1,24 @@
 """A plan for people: strategies side by side, the recommended placement GPU by GPU, refusals and remedies."""
 
-import shlex
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuplan.domain.memory import MemoryEstimate, RankMemory
 from gpuplan.domain.plan import (
     Candidate,
     Fact,
     FunnelStep,
     Plan,
-    Remedy,
     Severity,
     StrategyName,
     StrategyResult,
     Verdict,
 )
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
-from gpuplan.present.findings import Finding, word
+from gpuplan.present.findings import brief, word
 from gpuplan.present.numbers import count, gib, gpu_range, listed, plural, times, tokens
-from gpuplan.present.remedies import word_remedy
-from gpuplan.units import GIB
+from gpuplan.present.placement_text import candidate_lines, command_lines, shape_words
+from gpuplan.present.refusal_text import closest, finding_lines, refusal_lines, remedy_lines
 
 NAMES = {
     StrategyName.MANUAL: "manual",
@@ -37,9 +35,6 @@ VERDICTS = {
     Verdict.NO_FIT: ("✗ no fit", Role.BAD),
     Verdict.SKIPPED: ("– skipped", Role.DIM),
 }
-SEVERITIES = {Severity.ERROR: Role.BAD, Severity.WARNING: Role.WARNING, Severity.INFO: Role.DIM}
-MOST_REFUSALS = 3
-MOST_REMEDIES = 4
 
 
 def plan_text(plan: Plan, width: int) -> Lines:
@@ -97,7 +92,7 @@ def _funnel(steps: tuple[FunnelStep, ...], basis: str, taken_at: str | None) -> 
     first = steps[0]
     source = f"probed {taken_at}" if taken_at else "declared" if basis == "assumed" else basis
     words = [f"fleet: {plural(first.hosts, 'host')}, {plural(first.gpus, 'GPU')} ({source})"]
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in itertools.pairwise(steps):
         if (step.hosts, step.gpus) != (before.hosts, before.gpus):
             taken = f" (not {listed(step.taken)})" if step.taken else ""
             words.append(f"{step.name}: {plural(step.hosts, 'host')}, {plural(step.gpus, 'GPU')}{taken}")
@@ -142,25 +137,13 @@ def _candidate_row(candidate: Candidate, name: str, verdict: Span, where: int) -
 
 def _first_headline(result: StrategyResult) -> str:
     errors = [fact for fact in result.facts if fact.severity is Severity.ERROR]
-    return word(errors[0]).headline if errors else ""
+    return brief(closest(errors)) if errors else ""
 
 
 def _where(candidate: Candidate) -> str:
     return ", ".join(
         f"{host.host}:{gpu_range([gpu.index for gpu in host.gpus])}" for host in candidate.placement
     )
-
-
-def shape_words(candidate: Candidate) -> str:
-    """`TP2`, `TP8·PP2`, `TP8·EP`, with the number of replicas in front."""
-    parallelism = candidate.parallelism
-    words = [f"TP{parallelism.tensor}"]
-    if parallelism.pipeline > 1:
-        words.append(f"PP{parallelism.pipeline}")
-    if parallelism.expert:
-        words.append("EP")
-    text = "·".join(words)
-    return f"{parallelism.data}×{text}" if parallelism.data > 1 else text
 
 
 def _recommended(plan: Plan) -> tuple[StrategyResult, Candidate] | None:
@@ -186,120 +169,6 @@ def _recommendation(plan: Plan, result: StrategyResult, candidate: Candidate, wi
     yield from command_lines(candidate, width)
 
 
-def candidate_lines(candidate: Candidate, width: int) -> Iterator[Line]:
-    """One bar per GPU, then the cache in tokens and requests."""
-    memory = candidate.memory
-    if memory is None:
-        yield from wrapped(
-            "only the claim is known: weights, activation and KV cache are not told apart",
-            width,
-            first="  ",
-            role=Role.DIM,
-        )
-        for host in candidate.placement:
-            for gpu in host.gpus:
-                yield line(
-                    f"  {visible(host.host)}:{gpu.index}  claim {gib(gpu.claim_bytes)} of {gib(gpu.total_bytes)}, {gib(gpu.allocatable_bytes)} allocatable"
-                )
-        return
-    yield from _legend(width)
-    yield from _bars(candidate, memory, width)
-    yield from _capacity(candidate, memory, width)
-    for fact in candidate.facts:
-        yield from finding_lines(word(fact), width)
-
-
-def _legend(width: int) -> Iterator[Line]:
-    del width
-    yield line(
-        "  ",
-        Span("█ weights", Role.WEIGHTS),
-        "  ",
-        Span("▓ activation+other", Role.ACTIVATION),
-        "  ",
-        Span("▒ graphs", Role.GRAPHS),
-        "  ",
-        Span("░ KV cache", Role.CACHE),
-        "  ",
-        Span("· outside the budget", Role.FREE),
-    )
-
-
-MOST_BARS = 16
-
-
-def _bars(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[Line]:
-    places = [(host.host, gpu) for host in candidate.placement for gpu in host.gpus]
-    world = max(1, len(memory.ranks))
-    label = min(18, max(len(f"{host}:{gpu.index}") for host, gpu in places))
-    size = max(10, width - label - 39)
-    for position, (host, gpu) in enumerate(places[:MOST_BARS]):
-        rank = memory.ranks[position % world]
-        figures = f" W {rank.weights.bytes / GIB:.1f} A {_other(rank) / GIB:.1f} G {rank.cuda_graph.bytes / GIB:.1f} KV {rank.kv_cache_bytes / GIB:.1f} GiB"
-        yield line("  ", padded(visible(f"{host}:{gpu.index}"), label), " ", *_bar(rank, size), figures)
-    if len(places) > MOST_BARS:
-        yield line(Span(f"  … {len(places) - MOST_BARS} more GPUs with the same shape", Role.DIM))
-
-
-def _other(rank: RankMemory) -> int:
-    return rank.weights_extra.bytes + rank.activation.bytes + rank.non_torch.bytes
-
-
-def _bar(rank: RankMemory, size: int) -> list[Span]:
-    """Cells in proportion to bytes of the whole card, largest remainders first."""
-    cache = max(0, rank.kv_cache_bytes)
-    parts = [
-        (rank.weights.bytes, "█", Role.WEIGHTS),
-        (max(0, _other(rank)), "▓", Role.ACTIVATION),
-        (rank.cuda_graph.bytes, "▒", Role.GRAPHS),
-        (cache, "░", Role.CACHE),
-    ]
-    used = sum(part for part, _, _ in parts)
-    parts.append((max(0, rank.total_bytes - used), "·", Role.FREE))
-    whole = max(1, sum(part for part, _, _ in parts))
-    exact = [part * size / whole for part, _, _ in parts]
-    cells = [int(value) for value in exact]
-    order = sorted(range(len(parts)), key=lambda number: cells[number] - exact[number])
-    for number in order[: size - sum(cells)]:
-        cells[number] += 1
-    return [Span(char * cells[number], role) for number, (_, char, role) in enumerate(parts) if cells[number]]
-
-
-def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[Line]:
-    poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
-    text = (
-        f"KV cache {gib(poorest.kv_cache_bytes)} a GPU (likely {gib(poorest.kv_cache_low)} to {gib(poorest.kv_cache_high)}), "
-        f"{tokens(memory.kv_cache_tokens)}"
-    )
-    if candidate.parallelism.data > 1:
-        text += ", in each replica"
-    yield from wrapped(text, width, first="  ")
-    requests = ", ".join(f"{times(number)} of {tokens(length)}" for length, number in memory.concurrency_at)
-    yield from wrapped(f"requests at once: {requests}", width, first="  ")
-    longest = memory.largest_max_model_len
-    yield from wrapped(
-        f"context {tokens(memory.max_model_len)}; the longest one request could have is {tokens(longest)}",
-        width,
-        first="  ",
-    )
-
-
-def command_lines(candidate: Candidate, width: int) -> Iterator[Line]:
-    """The command to run, broken so that it can be pasted."""
-    environment = [f"{name}={shlex.quote(value)}" for name, value in candidate.env]
-    words = [*environment, "vllm", *(shlex.quote(word) for word in candidate.vllm_args)]
-    current = "  "
-    rows: list[str] = []
-    for item in words:
-        if len(current) + len(item) + 3 > width and current.strip():
-            rows.append(current.rstrip() + " \\")
-            current = "      "
-        current += item + " "
-    rows.append(current.rstrip())
-    for row in rows:
-        yield line(Span(visible(row), Role.COMMAND))
-
-
 def _refusals(plan: Plan, width: int) -> Iterator[Line]:
     for result in plan.strategies:
         if result.verdict not in (Verdict.NO_FIT, Verdict.OVERCOMMIT):
@@ -311,41 +180,6 @@ def _refusals(plan: Plan, width: int) -> Iterator[Line]:
         yield from refusal_lines(result.facts, width)
         yield from remedy_lines(result.remedies, width)
         yield EMPTY
-
-
-def refusal_lines(facts: tuple[Fact, ...], width: int) -> Iterator[Line]:
-    """The first few findings of a strategy in full, the number of the rest."""
-    for fact in facts[:MOST_REFUSALS]:
-        yield from finding_lines(word(fact), width)
-    if len(facts) > MOST_REFUSALS:
-        yield line(
-            Span(f"  … {plural(len(facts) - MOST_REFUSALS, 'more finding')} (all in -o json)", Role.DIM)
-        )
-
-
-def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
-    """Headline with its code, because, hint."""
-    yield from wrapped(
-        f"{finding.headline} [{finding.code}]",
-        width,
-        first="  ",
-        rest="    ",
-        role=SEVERITIES[finding.severity],
-    )
-    for reason in finding.because:
-        yield from wrapped(reason, width, first="    because ", role=Role.DIM)
-    if finding.hint:
-        yield from wrapped(finding.hint, width, first="    hint: ", role=Role.HINT)
-
-
-def remedy_lines(remedies: tuple[Remedy, ...], width: int) -> Iterator[Line]:
-    """What would make it fit, smallest change first."""
-    if not remedies:
-        return
-    yield line(Span("  what would make it fit (each one re-planned):", Role.PLAIN))
-    for number, remedy in enumerate(remedies[:MOST_REMEDIES], 1):
-        headline, cost = word_remedy(remedy)
-        yield from wrapped(f"{headline} ({cost})", width, first=f"    {number}. ", role=Role.HINT)
 
 
 def _facts(facts: tuple[Fact, ...], width: int) -> Iterator[Line]:

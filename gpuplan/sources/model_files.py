@@ -4,11 +4,14 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuplan.domain.repository import Repository
 from gpuplan.errors import ModelError
-from gpuplan.sources import huggingface
 from gpuplan.sources.local_files import exists, read_config_file, read_directory
+
+if TYPE_CHECKING:
+    from gpuplan.sources.huggingface import HubAccess
 
 _HUB_ID = re.compile(r"[A-Za-z0-9_]([\w.-]*[A-Za-z0-9_])?(/[A-Za-z0-9_]([\w.-]*[A-Za-z0-9_])?)?", re.ASCII)
 _REVISION = re.compile(r"[\w./-]{1,200}", re.ASCII)
@@ -20,7 +23,7 @@ def open_model(
     *,
     catalogue_lookup: Callable[[str], Repository | None],
     near_names: Callable[[str], Sequence[str]] = lambda _: (),
-    hub: huggingface.HubAccess = huggingface.HubAccess(),  # noqa: B008 - a frozen value
+    hub: "HubAccess | None" = None,
 ) -> Repository:
     """Read the model MODEL names: a directory, a `.json` file, a catalogue name or `org/name[@revision]`.
 
@@ -38,8 +41,10 @@ def open_model(
     near = tuple(near_names(reference))
     name, _, revision = reference.partition("@")
     _check_hub_id(reference, name, revision, near)
+    from gpuplan.sources.huggingface import HubAccess, read_hub_repository
+
     try:
-        return huggingface.read_hub_repository(name, revision=revision or None, access=hub)
+        return read_hub_repository(name, revision=revision or None, access=hub or HubAccess())
     except ModelError as error:
         if not near:
             raise

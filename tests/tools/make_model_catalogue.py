@@ -53,12 +53,12 @@ FAMILIES = (
     (r"step-?\d", "Step"),
     (r"laguna", "Laguna"),
     (r"lfm", "LFM"),
+    (r"whisper", "Speech"),
     (r"llava", "LLaVA"),
 )
 """Name pattern and family; None: the matched text is the family."""
 
-UNREAD = frozenset(
-    """
+UNREAD = """
     _name_or_path _config_class auto_map transformers_version transformers.js_config id2label label2id use_cache
     initializer_range initializer_factor init_std attention_dropout hidden_dropout dropout embd_pdrop resid_pdrop
     attn_pdrop projector_dropout expert_dropout router_aux_loss_coef aux_loss_alpha output_router_logits
@@ -72,8 +72,7 @@ UNREAD = frozenset(
     _attn_implementation summary_type summary_use_proj summary_proj_to_labels summary_first_dropout
     image_placeholder video_placeholder seq_aux rescale_prenorm_residual residual_in_fp32 num_logits_to_keep
     producer
-    """.split()
-)
+""".split()  # noqa: SIM905 - a list of seventy words
 """Keys of transformers that rule generation, training or tokenizing: nothing here depends on them."""
 
 QUANTIZED = re.compile(
@@ -125,7 +124,7 @@ def _write_config(name: str, original: Repository) -> None:
     config: dict[str, Any] = dict(original.config)
     if needs_class_defaults(config, ESSENTIAL):
         config = with_class_defaults(config).config
-    compact = replace(original, config=_compacted(config), quantization=_fewer_experts(original.quantization))
+    compact = replace(original, config=_compacted(config), quantization=_compacted(original.quantization))
     expected = _profile(original)
     alone = replace(compact, quantization=None)
     if compact.quantization is not None and _profile(alone) == expected:
@@ -151,19 +150,14 @@ def _unread(key: str) -> bool:
     return key in UNREAD or key.endswith(("_token_id", "_token_ids", "_token_index"))
 
 
-def _fewer_experts(config: Mapping[str, Any] | None) -> Any:
+def _fewer_experts(config: dict[str, Any]) -> dict[str, Any]:
     """One expert of a layer stands for all of them in `quantized_layers`, where all have one algorithm.
 
     vLLM looks up the layer of fused experts by what its name begins with (layers/quantization/modelopt.py).
     """
-    if config is None:
-        return None
-    result = dict(config)
-    if isinstance(result.get("quantization"), Mapping):
-        result["quantization"] = _fewer_experts(result["quantization"])
-    layers = result.get("quantized_layers")
+    layers = config.get("quantized_layers")
     if not isinstance(layers, Mapping):
-        return result
+        return config
     groups: dict[str, list[str]] = {}
     for name in layers:
         found = _EXPERT.match(name)
@@ -172,8 +166,7 @@ def _fewer_experts(config: Mapping[str, Any] | None) -> Any:
     for names in groups.values():
         alike = len({json.dumps(layers[name], sort_keys=True) for name in names}) == 1
         kept.update({name: layers[name] for name in (names[:1] if alike else names)})
-    result["quantized_layers"] = kept
-    return result
+    return {**config, "quantized_layers": kept}
 
 
 def _facts(name: str, source: str) -> CatalogueModel:
@@ -213,14 +206,18 @@ def family_of(name: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    for written, proper in (("qwen", "Qwen"), ("gemma", "Gemma"), ("glm", "GLM"), ("kimi-k", "Kimi-K"), ("minimax-m", "MiniMax-M")):
-        text = text.replace(written, proper)
+    for proper in ("Qwen", "Gemma", "GLM", "Kimi-K", "MiniMax-M"):
+        text = text.replace(proper.casefold(), proper)
     return text
 
 
 def parameter_count(repository: Repository) -> int:
     """Weights of the model as it would be without quantization; drafts and buffers are not counted."""
-    bare = {key: value for key, value in repository.config.items() if key not in ("quantization_config", "compression_config")}
+    bare = {
+        key: value
+        for key, value in repository.config.items()
+        if key not in ("quantization_config", "compression_config")
+    }
     if isinstance(bare.get("text_config"), Mapping):
         bare["text_config"] = {k: v for k, v in bare["text_config"].items() if k != "quantization_config"}
     profile = _profile(replace(repository, config=bare, quantization=None))
@@ -255,7 +252,9 @@ def _with_bases(models: dict[str, CatalogueModel]) -> dict[str, CatalogueModel]:
         base = None
         if model.quantization is not None and _plain_name(name) != _short(name):
             own = name.partition("/")[0]
-            found = sorted(releases.get(_plain_name(name), ()), key=lambda n: (not n.startswith(own + "/"), n))
+            found = sorted(
+                releases.get(_plain_name(name), ()), key=lambda n: (not n.startswith(own + "/"), n)
+            )
             base = found[0] if found else None
         result[name] = replace(model, base=base)
     return result

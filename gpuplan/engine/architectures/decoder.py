@@ -4,7 +4,7 @@ The families themselves are in `gemma`, `misc_dense` and the vision-language mod
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpuplan.domain.model import Layer, Part, Partition, Residence, ResidentPart, Shard, Tensor
@@ -84,6 +84,10 @@ class Recipe:
     tied: bool = False
     head_bias: bool = False
     prefix: str = "model"
+    stacked: bool = False
+    """The checkpoint stacks query, key and value (and gate and up) itself."""
+    stacked_mlp: bool = False
+    """It stacks gate and up alone."""
     caches: bool = True
     """False: attention in both directions, nothing is kept."""
     supports_pipeline: bool = True
@@ -102,6 +106,20 @@ def sliding_layers(config: ConfigView, count: int, *, period: int = 0, first_ful
             raise config.error("layer_types", f"holds {len(kinds)} entries for {count} layers")
         return tuple(kind == SLIDING for kind in kinds[:count])
     return tuple(bool(period and (index + 1) % period) and index >= first_full for index in range(count))
+
+
+def windowed(config: ConfigView, count: int, recipe: Recipe) -> Recipe:
+    """The recipe with the window every layer has, or those `layer_types` names (llama.py, attention.py).
+
+    A window that is set slides every layer unless the config lists types; 0 is none.
+    """
+    window = config.optional_integer("sliding_window")
+    if not window or not config.flag("use_sliding_window", default=True):
+        return recipe
+    listed = config.items("layer_types")
+    return replace(
+        recipe, window=window, sliding=sliding_layers(config, count) if listed else (True,) * count
+    )
 
 
 def decoder(
@@ -153,19 +171,23 @@ def decoder(
 def layer_parts(context: Context, size: Sizes, recipe: Recipe, path: str, index: int) -> tuple[Part, ...]:
     """One decoder layer of a recipe at `path`."""
     attention, qkv, output, mlp = recipe.names
+    projections, back = context.attention(
+        f"{path}.{attention}",
+        size.hidden,
+        size.heads,
+        size.kv_heads,
+        size.head_size,
+        bias=recipe.qkv_bias,
+        output_bias=recipe.output_bias,
+        qkv=qkv,
+        output=output,
+    )
+    if recipe.stacked:
+        projections = replace(projections, scheme=context.quantizer.linear(f"{path}.{attention}.{qkv}"))
     return parts_of(
-        context.attention(
-            f"{path}.{attention}",
-            size.hidden,
-            size.heads,
-            size.kv_heads,
-            size.head_size,
-            bias=recipe.qkv_bias,
-            output_bias=recipe.output_bias,
-            qkv=qkv,
-            output=output,
-        ),
-        _mlp(context, size, recipe, f"{path}.{mlp}"),
+        projections,
+        back,
+        _mlp(context, size, recipe, f"{path}.{mlp}" if mlp else path),
         (context.norm("norms", recipe.norms * size.hidden, bias=recipe.norm_bias),) if recipe.norms else (),
         head_norms(context, size, recipe.head_norms, bias=recipe.head_norm_bias),
         recipe.extra(index, path) if recipe.extra else (),
@@ -174,7 +196,10 @@ def layer_parts(context: Context, size: Sizes, recipe: Recipe, path: str, index:
 
 def _mlp(context: Context, size: Sizes, recipe: Recipe, path: str) -> tuple[Part, ...]:
     if recipe.gated:
-        return context.gated_mlp(path, size.hidden, size.intermediate, bias=recipe.mlp_bias)
+        up, down = context.gated_mlp(path, size.hidden, size.intermediate, bias=recipe.mlp_bias)
+        if recipe.stacked or recipe.stacked_mlp:
+            up = replace(up, scheme=context.quantizer.linear(f"{path}.gate_up_proj"))
+        return (up, down)
     up, down = recipe.plain_names
     return plain_mlp(context, f"{path}.{up}", f"{path}.{down}", size.hidden, size.intermediate, bias=recipe.mlp_bias)
 

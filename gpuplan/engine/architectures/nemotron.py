@@ -18,7 +18,13 @@ from gpuplan.engine.architectures.context import (
     parts_of,
     rotary_buffer,
 )
-from gpuplan.engine.architectures.moe import FLOAT32, MOST_EXPERTS, expert_count, router, vector
+from gpuplan.engine.architectures.moe import (
+    FLOAT32,
+    MOST_EXPERTS,
+    expert_count,
+    router,
+    vector,
+)
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, Mamba2, mamba2, state_itemsize
 
 MAMBA, MLP, ATTENTION, EXPERTS = "M", "-", "*", "E"

@@ -8,6 +8,7 @@ from gpuplan.engine.architectures import (
     glm,
     gpt_oss,
     hybrid,
+    hybrid_vision,
     kimi,
     lfm2,
     llama4,
@@ -96,4 +97,9 @@ BUILDERS: dict[str, Builder] = {
     "MiniMaxM1ForCausalLM": minimax_text.build_minimax_text,
     "MiniMaxForCausalLM": minimax_text.build_minimax_text,
     **families.FAMILIES,
+    "Lfm2VlForConditionalGeneration": hybrid_vision.build_lfm2_vl,
+    "NemotronH_Nano_VL_V2": hybrid_vision.build_nemotron_h_vl,
+    "NemotronH_Nano_Omni_Reasoning_V3": hybrid_vision.build_nemotron_h_vl,
+    "NemotronH_Super_Omni_Reasoning_V3": hybrid_vision.build_nemotron_h_vl,
+    "NemotronH_Omni_Reasoning_V3": hybrid_vision.build_nemotron_h_vl,
 }

@@ -1,7 +1,8 @@
 """S0.10 and its corrections: one replica over several hosts, whole, partial and uneven ones.
 
-Three ways are searched: the same number of GPUs on k hosts (TP inside a host, PP over hosts), TP groups of t GPUs
-packed into as few hosts as hold enough stages, and whole equal hosts in every combination while there are few.
+Two ways are searched: whole hosts of equal GPU counts, the fewest that do in every combination while there are few
+(TP inside a host, PP over hosts), and TP groups of t GPUs packed into as few hosts as hold enough stages, over all
+cards and over those of at least each size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,8 @@ from gpuplan.planning.strategies.outcome import result, skipped
 
 MOST_COMBINATIONS = 64
 MOST_STAGES = 64
+MOST_SIZES = 8
+"""Card sizes that are tried as the least one taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,19 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
             continue
         found = _search(judge, rooms)
         candidates.extend(found.candidates)
-        if not found.candidates and found.closest is not None:
-            subject = {
-                "hosts": [room.host.host for room in rooms[:3]],
-                "more": max(0, len(rooms) - 3),
-                "backend": backend,
-            }
-            facts.append(refusals.refusal(found.closest, found.devices, subject))
+        if not found.candidates:
+            facts.extend(_refusal(found, rooms))
     return result(StrategyName.MULTI_HOST, _unique(candidates), facts, judge)
+
+
+def _refusal(found: "_Found", rooms: list[_Room]) -> Iterator[Fact]:
+    """What stood against the placement that came closest."""
+    if found.busy is not None:
+        yield found.busy
+    elif found.closest is not None:
+        names = [room.host.host for room in rooms[:3]]
+        subject = {"hosts": names, "more": max(0, len(rooms) - 3), "backend": rooms[0].host.backend}
+        yield refusals.refusal(found.closest, found.devices, subject)
 
 
 def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> list[_Room]:
@@ -70,10 +78,7 @@ def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> lis
             facts.append(refusals.too_little_ram(host, ram_claim(judge, max(1, len(free)))))
         elif free:
             rooms.append(_Room(host, free))
-    rooms.sort(
-        key=lambda room: (-len(room.offers), -sum(o.allocatable_bytes for o in room.offers), room.host.host)
-    )
-    return rooms
+    return sorted(rooms, key=_roomiest)
 
 
 def _no_second_host(backend: str, usable: int, supply: Supply) -> Fact:
@@ -82,14 +87,16 @@ def _no_second_host(backend: str, usable: int, supply: Supply) -> Fact:
 
 
 class _Found:
-    """Candidates of a search, and the assessment that came closest when there are none."""
+    """Candidates of a search, and what came closest when there are none."""
 
-    __slots__ = ("candidates", "closest", "devices")
+    __slots__ = ("busy", "candidates", "closest", "devices")
 
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
         self.closest: Assessment | None = None
         self.devices: tuple[Device, ...] = ()
+        self.busy: Fact | None = None
+        """A placement that would fit, were its GPUs free."""
 
     def note(self, assessment: Assessment, devices: tuple[Device, ...]) -> None:
         if self.closest is None or _gap(assessment) < _gap(self.closest):
@@ -103,20 +110,37 @@ def _gap(assessment: Assessment) -> tuple[bool, int]:
 def _search(judge: Judge, rooms: list[_Room]) -> _Found:
     found = _Found()
     for chosen, shape in _layouts(judge, rooms):
-        groups = [(room, room.offers[:count]) for room, count in chosen]
-        devices = tuple(offer.device for _, offers in groups for offer in offers)
-        assessment = _assess(judge, shape, devices)
-        if assessment.fits and all(
-            judge.free_enough(offer, assessment, tensor=shape.tensor)
-            for _, offers in groups
-            for offer in offers
-        ):
-            found.candidates.append(
-                candidate(judge, assessment, [(room.host.host, offers) for room, offers in groups])
+        offers = tuple(offer for room, count in chosen for offer in room.offers[:count])
+        assessment = _assess(judge, shape, tuple(offer.device for offer in offers))
+        if not assessment.fits:
+            found.note(assessment, tuple(offer.device for offer in offers))
+        elif _free(judge, assessment, offers):
+            groups = [(room.host.host, room.offers[:count]) for room, count in chosen]
+            found.candidates.append(candidate(judge, assessment, groups))
+        elif found.busy is None:
+            tensor = shape.tensor
+            held = [offer for offer in offers if not judge.free_enough(offer, assessment, tensor=tensor)]
+            found.busy = refusals.busy(
+                judge,
+                held[0].host,
+                [offer for offer in held if offer.host == held[0].host],
+                tensor=tensor,
+                assessment=assessment,
             )
-        else:
-            found.note(assessment, devices)
     return found
+
+
+def _free(judge: Judge, assessment: Assessment, offers: Sequence[Offer]) -> bool:
+    tensor = assessment.parallelism.tensor
+    return all(judge.free_enough(offer, assessment, tensor=tensor) for offer in offers)
+
+
+def _holds(judge: Judge, shape: Parallelism | None, offers: tuple[Offer, ...]) -> bool:
+    """Whether the shape fits on these GPUs as they are now."""
+    if shape is None:
+        return False
+    assessment = _assess(judge, shape, tuple(offer.device for offer in offers))
+    return assessment.fits and _free(judge, assessment, offers)
 
 
 def _assess(judge: Judge, shape: Parallelism, devices: tuple[Device, ...]) -> Assessment:
@@ -137,8 +161,29 @@ Layout = tuple[tuple[tuple[_Room, int], ...], Parallelism]
 def _layouts(judge: Judge, rooms: list[_Room]) -> Iterator[Layout]:
     """Every (hosts with their GPU counts, shape) worth judging, each once."""
     yield from _whole_hosts(judge, rooms)
-    for tensor in _tensor_sizes(judge, rooms):
-        yield from _packed(judge, rooms, tensor)
+    for least in sorted({offer.total_bytes for room in rooms for offer in room.offers})[:MOST_SIZES]:
+        large = _of_size(rooms, least)
+        for tensor in _tensor_sizes(judge, large) if len(large) > 1 else ():
+            yield from _packed(judge, large, tensor)
+
+
+def _of_size(rooms: list[_Room], least: int) -> list[_Room]:
+    """The rooms with only their cards of at least `least` bytes, most cards first."""
+    kept = [
+        _Room(room.host, tuple(offer for offer in room.offers if offer.total_bytes >= least)) for room in rooms
+    ]
+    return sorted((room for room in kept if room.offers), key=_roomiest)
+
+
+def _roomiest(room: _Room) -> tuple[int, int, str]:
+    return -len(room.offers), -sum(offer.allocatable_bytes for offer in room.offers), room.host.host
+
+
+def _largest_least(judge: Judge, room: _Room) -> tuple[int, str]:
+    """Hosts whose smallest card is largest come first: it limits what every rank may hold."""
+    if judge.request.utilization is None:
+        return -min(offer.allocatable_bytes for offer in room.offers), room.host.host
+    return -min(offer.total_bytes for offer in room.offers), room.host.host
 
 
 def _fixed(judge: Judge) -> Parallelism | None:
@@ -154,6 +199,7 @@ def _whole_hosts(judge: Judge, rooms: list[_Room]) -> Iterator[Layout]:
     counts = sorted({len(room.offers) for room in rooms}, reverse=True)
     for count in counts:
         group = [room for room in rooms if len(room.offers) == count and len(room.host.offers) == count]
+        group.sort(key=lambda room: _largest_least(judge, room))
         for hosts in _enough(judge, group, count, fixed):
             shape = fixed if fixed is not None else _whole_shape(judge, count, hosts)
             if shape is None or shape.world_size != count * hosts:
@@ -175,9 +221,8 @@ def _enough(judge: Judge, group: Sequence[_Room], count: int, fixed: Parallelism
         return
 
     def fits(hosts: int) -> bool:
-        shape = _whole_shape(judge, count, hosts)
-        devices = tuple(offer.device for room in group[:hosts] for offer in room.offers)
-        return shape is not None and judge.assess(shape, devices).fits
+        offers = tuple(offer for room in group[:hosts] for offer in room.offers)
+        return _holds(judge, _whole_shape(judge, count, hosts), offers)
 
     yield from _fewest(2, min(len(group), MOST_STAGES), fits)
 
@@ -220,14 +265,11 @@ def _packed(judge: Judge, rooms: list[_Room], tensor: int) -> Iterator[Layout]:
     def shape_of(stages: int) -> Parallelism | None:
         return buildable(judge, replace(base(judge.request.workload.engine), tensor=tensor, pipeline=stages))
 
-    def devices_of(stages: int) -> tuple[Device, ...]:
-        return tuple(
-            offer.device for room, count in _fill(capacities, stages, tensor) for offer in room.offers[:count]
-        )
-
     def fits(stages: int) -> bool:
-        shape = shape_of(stages)
-        return shape is not None and _assess(judge, shape, devices_of(stages)).fits
+        chosen = _fill(capacities, stages, tensor)
+        return _holds(
+            judge, shape_of(stages), tuple(offer for room, count in chosen for offer in room.offers[:count])
+        )
 
     if len(capacities) < 2:
         return

@@ -46,5 +46,9 @@ def _judge_host(judge: Judge, host: HostOffer, shape: Parallelism) -> tuple[list
         for device, indexes in too_small.items()
     ]
     if busy:
-        refused.append(refusals.busy(judge, host.host, busy))
+        refused.append(
+            refusals.busy(
+                judge, host.host, busy, assessment=judge.assess(shape, (busy[0].device,))
+            )
+        )
     return chosen, refused

@@ -1,6 +1,7 @@
-"""S0.9: several GPUs of one host, the fewest that do."""
+"""S0.9: several GPUs of one host, the fewest that do, and the fewest that do without pipeline stages."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from gpuplan.domain.plan import Candidate, Fact, Parallelism, StrategyName, StrategyResult
 from gpuplan.planning import refusals
@@ -10,85 +11,120 @@ from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import shapes, user_world
 from gpuplan.planning.strategies.outcome import result, skipped
 
-Shape = tuple[tuple[Device, bool], ...]
+Kind = tuple[tuple[object, ...], ...]
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What fits on a kind of host, by positions among its offers, or the assessment that came closest."""
+
+    fitting: list[tuple[Assessment, tuple[int, ...]]] = field(default_factory=list)
+    closest: Assessment | None = None
+    closest_devices: tuple[Device, ...] = ()
+    busy: tuple[int, ...] = ()
+    """Positions that hold the closest shape in total, but not in what is free."""
 
 
 def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
-    """Per host the smallest set of GPUs that holds the model; equal hosts are judged once."""
+    """Per host the smallest sets of GPUs that hold the model; equal hosts are judged once."""
     world = user_world(judge.request.workload.engine)
     if world == 1:
         return skipped(StrategyName.SINGLE_HOST, "the given parallel sizes take one GPU")
     candidates: list[Candidate] = []
     facts: list[Fact] = []
-    known: dict[Shape, _Choice] = {}
+    known: dict[Kind, _Choice] = {}
     for host in supply.hosts:
         if len(host.offers) < 2:
             facts.append(refusals.too_few_gpus(host.host, len(host.offers), world or 2, len(host.offers)))
             continue
-        signature = tuple((offer.device, judge.free_enough(offer)) for offer in host.offers)
-        if signature not in known:
-            known[signature] = _choose(judge, host, world)
-        choice = known[signature]
-        if choice.assessment is not None and choice.positions:
-            offers = tuple(host.offers[position] for position in choice.positions)
-            if ram_fits(judge, host, len(offers)):
-                candidates.append(candidate(judge, choice.assessment, [(host.host, offers)]))
-            else:
-                facts.append(refusals.too_little_ram(host, ram_claim(judge, len(offers))))
-            continue
-        facts.extend(_refusals(judge, host, choice, world))
+        kind = _kind(judge, host)
+        if kind not in known:
+            known[kind] = _choose(judge, host, world)
+        choice = known[kind]
+        placed = list(_placed(judge, host, choice))
+        candidates.extend(placed)
+        if choice.fitting and not placed:
+            facts.append(refusals.too_little_ram(host, ram_claim(judge, len(choice.fitting[0][1]))))
+        elif not choice.fitting:
+            facts.extend(_refusals(judge, host, choice, world))
     return result(StrategyName.SINGLE_HOST, candidates, facts, judge)
 
 
-class _Choice:
-    """The best set of positions on a kind of host, or the assessment that came closest."""
+def _kind(judge: Judge, host: HostOffer) -> Kind:
+    """All that a choice depends on: cards and which of them are free, alone and in a group (their own context is larger).
 
-    __slots__ = ("assessment", "closest", "closest_devices", "positions")
+    Without a share of the card to claim, how much is free decides.
+    """
+    if judge.request.utilization is None:
+        return tuple((offer.device, offer.allocatable_bytes) for offer in host.offers)
+    return tuple(
+        (offer.device, judge.free_enough(offer), judge.free_enough(offer, tensor=2)) for offer in host.offers
+    )
 
-    def __init__(self) -> None:
-        self.assessment: Assessment | None = None
-        self.positions: tuple[int, ...] = ()
-        self.closest: Assessment | None = None
-        self.closest_devices: tuple[Device, ...] = ()
+
+def _placed(judge: Judge, host: HostOffer, choice: _Choice) -> Iterator[Candidate]:
+    for assessment, positions in choice.fitting:
+        if ram_fits(judge, host, len(positions)):
+            offers = tuple(host.offers[position] for position in positions)
+            yield candidate(judge, assessment, [(host.host, offers)])
 
 
 def _choose(judge: Judge, host: HostOffer, world: int | None) -> _Choice:
+    """The sets of the smallest number of GPUs that fits; where that takes pipeline stages, also of the smallest that does not."""
     choice = _Choice()
-    counts = range(2, len(host.offers) + 1) if world is None else (world,)
-    for count in counts:
-        for positions in _sets(judge, host.offers, count):
-            devices = tuple(host.offers[position].device for position in positions)
-            for shape in shapes(judge, count):
-                assessment = judge.assess(shape, devices)
-                if assessment.fits and all(
-                    judge.free_enough(host.offers[position], assessment, tensor=shape.tensor)
-                    for position in positions
-                ):
-                    choice.assessment, choice.positions = assessment, positions
-                    return choice
+    for count in range(2, len(host.offers) + 1) if world is None else (world,):
+        found = list(_fitting(judge, host, count, choice))
+        if choice.fitting:
+            found = [item for item in found if item[0].parallelism.pipeline == 1]
+        choice.fitting += found
+        if any(assessment.parallelism.pipeline == 1 for assessment, _ in found):
+            break
+    return choice
+
+
+def _fitting(
+    judge: Judge, host: HostOffer, count: int, choice: _Choice
+) -> Iterator[tuple[Assessment, tuple[int, ...]]]:
+    """Of each set of `count` GPUs the first shape that fits; what does not is compared with the closest so far."""
+    for positions in _sets(judge, host.offers, count):
+        devices = tuple(host.offers[position].device for position in positions)
+        for shape in shapes(judge, count):
+            assessment = judge.assess(shape, devices)
+            if not assessment.fits:
                 if _closer(assessment, choice.closest):
                     choice.closest, choice.closest_devices = assessment, devices
-    return choice
+            elif _free(judge, host, positions, assessment):
+                yield assessment, positions
+                break
+            else:
+                choice.busy = choice.busy or positions
+
+
+def _free(judge: Judge, host: HostOffer, positions: tuple[int, ...], assessment: Assessment) -> bool:
+    tensor = assessment.parallelism.tensor
+    return all(judge.free_enough(host.offers[position], assessment, tensor=tensor) for position in positions)
 
 
 def _closer(assessment: Assessment, best: Assessment | None) -> bool:
     if best is None:
         return True
     if assessment.shortfall is None or best.shortfall is None:
-        return best.shortfall is None and not best.fits and assessment.shortfall is not None
+        return best.shortfall is None and assessment.shortfall is not None
     return assessment.shortfall.gap_bytes < best.shortfall.gap_bytes
 
 
 def _sets(judge: Judge, offers: tuple[Offer, ...], count: int) -> Iterator[tuple[int, ...]]:
-    """Sets of `count` free GPUs to try: equal cards first (the smallest kind that has enough), then the emptiest mix."""
+    """Sets of `count` free GPUs to try: equal cards first, kind by kind from the smallest, then the emptiest mix."""
     free = [position for position, offer in enumerate(offers) if judge.free_enough(offer)]
     kinds: dict[Device, list[int]] = {}
     for position in free:
         kinds.setdefault(offers[position].device, []).append(position)
+    seen = set()
     for _, positions in sorted(kinds.items(), key=lambda item: (item[0].total_bytes, item[0].name)):
         if len(positions) >= count:
+            seen.add(tuple(positions[:count]))
             yield tuple(positions[:count])
-    if len(kinds) > 1 and len(free) >= count:
+    if len(free) >= count and tuple(free[:count]) not in seen:
         yield tuple(free[:count])
 
 
@@ -97,13 +133,26 @@ def _refusals(judge: Judge, host: HostOffer, choice: _Choice, world: int | None)
     free = len(host.offers) - len(busy)
     if busy:
         yield refusals.busy(judge, host.host, busy)
-    if choice.closest is not None and not choice.closest.fits:
+    if choice.busy:
+        yield from _busy_together(judge, host, choice.busy)
+    elif choice.closest is not None:
         chosen = choice.closest_devices
         yield refusals.refusal(choice.closest, chosen, {"host": host.host, "gpus": len(chosen)})
     elif free < (world or 2):
         yield refusals.too_few_gpus(host.host, len(host.offers), world or 2, free)
     else:
         yield from _unbuildable(judge, host, world or free)
+
+
+def _busy_together(judge: Judge, host: HostOffer, positions: tuple[int, ...]) -> Iterator[Fact]:
+    """GPUs that would do by their size, but not by what is free once they work together (or hold the need)."""
+    chosen = tuple(host.offers[position] for position in positions)
+    for shape in shapes(judge, len(chosen)):
+        assessment = judge.assess(shape, tuple(offer.device for offer in chosen))
+        held = [o for o in chosen if not judge.free_enough(o, assessment, tensor=shape.tensor)]
+        if assessment.fits and held:
+            yield refusals.busy(judge, host.host, held, tensor=shape.tensor, assessment=assessment)
+            return
 
 
 def _unbuildable(judge: Judge, host: HostOffer, gpus: int) -> Iterator[Fact]:

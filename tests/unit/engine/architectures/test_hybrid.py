@@ -19,6 +19,7 @@ MODELS: dict[str, dict[str, Any]] = json.loads((DATA / "models.json").read_text(
 ROWS = [json.loads(line) for line in (DATA / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
 CAPABILITY = {"sm90": "9.0", "sm100": "10.0"}
 BYTES = {"bfloat16": 2, "float32": 4}
+ABSURD: tuple[Any, ...] = (None, 0, -1, 2**40, "x", [], {})
 
 
 @cache
@@ -53,7 +54,7 @@ def test_every_layer_keeps_what_the_engine_keeps(row: dict[str, Any]) -> None:
         expected: Counter[tuple[Any, ...]] = Counter()
         for group in rank["kv_groups"]:
             if group["kind"] == "mamba":
-                key = (str(group["state_shapes"]), group["state_bytes_per_layer"])
+                key: tuple[Any, ...] = (str(group["state_shapes"]), group["state_bytes_per_layer"])
                 assert all(dtype in BYTES for dtype in group["state_dtypes"])
             else:
                 key = (group["kind"], group["kv_heads"], group["head_size"])
@@ -192,6 +193,23 @@ def test_layers_without_attention_keep_nothing() -> None:
     assert [len(model.layer_kinds[kind].caches) for kind in model.layer_order] == [1, 1, 0, 0]
 
 
+def test_nemotron_omni_is_nemotron_h_behind_radio() -> None:
+    text = MODELS["nemotron3super"]["config"]
+    vision = {"args": {"model": "vit_huge_patch16_224", "register_multiple": 8}, "patch_size": 16}
+    config = {"architectures": ["NemotronH_Nano_VL_V2"], "text_config": text, "vision_config": vision}
+    config |= {"projector_hidden_size": 20480, "downsample_ratio": 0.5, "torch_dtype": "bfloat16"}
+    model = describe("m", {**config, "sound_config": {"hidden_size": 1024}})
+    weights = rank_weights(model, Split())
+    alone = rank_weights(profile("nemotron3super"), Split())
+    assert weights.parameters - weights.towers == alone.parameters
+    assert 1.5e9 < weights.towers < 2.2e9
+    assert any("sound" in note for note in model.assumptions)
+    assert not model.supports_pipeline
+    vision["args"] = {"model": "vit_enormous"}
+    with pytest.raises(ModelError, match="not a RADIO backbone"):
+        describe("m", config)
+
+
 def test_minimax_text_keeps_one_matrix_per_head_and_a_float32_head() -> None:
     config = {
         "architectures": ["MiniMaxText01ForCausalLM"],
@@ -248,7 +266,7 @@ def test_damaged_configs_are_named(name: str, key: str, value: Any, message: str
 def test_no_missing_or_absurd_value_is_more_than_an_error(name: str) -> None:
     config = MODELS[name]["config"]
     for key in config:
-        for value in (None, 0, -1, 2**40, "x", [], {}):
+        for value in ABSURD:
             try:
                 rank_weights(describe("m", {**config, key: value}), Split(tensor=2, expert_tensor=2))
             except GpuplanError:

@@ -1,0 +1,86 @@
+"""What is worth knowing about a candidate that fits, and why the recommended one was chosen."""
+
+from dataclasses import replace
+
+from gpuplan.domain.plan import Candidate, Fact, Plan, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.planning.request import PlanRequest
+
+HIGH_UTILIZATION = 0.95
+
+
+def annotated(request: PlanRequest, result: StrategyResult) -> StrategyResult:
+    """The result with notes on its best candidate."""
+    if not result.candidates:
+        return result
+    first, *rest = result.candidates
+    facts = (*first.facts, *_notes(request, first))
+    return replace(result, candidates=(replace(first, facts=facts), *rest))
+
+
+def _notes(request: PlanRequest, candidate: Candidate) -> list[Fact]:
+    notes = []
+    memory, longest = candidate.memory, request.profile.longest_context
+    asked = request.workload.context is not None or isinstance(request.workload.engine.max_model_len, int)
+    if memory is not None and not asked and 0 < memory.max_model_len < longest:
+        notes.append(
+            Fact(
+                code="GP208",
+                severity=Severity.INFO,
+                subject={"model": request.profile.name},
+                figures={"context": memory.max_model_len, "longest": longest},
+            )
+        )
+    share = request.utilization
+    if share is not None and share > HIGH_UTILIZATION:
+        total = min(gpu.total_bytes for host in candidate.placement for gpu in host.gpus)
+        notes.append(
+            Fact(
+                code="GP209",
+                severity=Severity.WARNING,
+                subject={"flag": "--gpu-memory-utilization"},
+                figures={"utilization": share, "left_bytes": int(total * (1 - share))},
+            )
+        )
+    if candidate.score.ray:
+        notes.append(
+            Fact(
+                code="GP307",
+                severity=Severity.WARNING,
+                subject={"hosts": [host.host for host in candidate.placement]},
+                figures={"version": str(request.version)},
+            )
+        )
+    return notes
+
+
+def reasons(
+    request: PlanRequest, results: tuple[StrategyResult, ...], chosen: tuple[StrategyName, int]
+) -> tuple[str, ...]:
+    """Why this candidate: what it takes, and what the others that fit would take."""
+    name, index = chosen
+    best = next(result.candidates[index] for result in results if result.strategy is name)
+    if request.workload.selection:
+        return ("the selection decides; the other strategies are shown for comparison",)
+    said = [f"it takes {_cost(best)}, the least of what fits"]
+    others = [
+        f"{result.strategy.value.replace('_', ' ')} {_cost(result.candidates[0])}"
+        for result in results
+        if result.strategy is not name and result.verdict is Verdict.FITS and result.candidates
+    ]
+    if others:
+        said.append("the others that fit take more: " + ", ".join(others))
+    return tuple(said)
+
+
+def _cost(candidate: Candidate) -> str:
+    score = candidate.score
+    gpus = f"{score.gpus} GPU{'' if score.gpus == 1 else 's'}"
+    hosts = "" if score.hosts == 1 else f" on {score.hosts} hosts"
+    return gpus + hosts
+
+
+def with_reasons(request: PlanRequest, plan: Plan) -> Plan:
+    """The plan with the reasons of its recommendation."""
+    if plan.recommended is None:
+        return plan
+    return replace(plan, recommended_because=reasons(request, plan.strategies, plan.recommended))
