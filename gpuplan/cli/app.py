@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from gpuplan.cli import estimate, explain, gpus, models, output, plan, schema
+from gpuplan.cli.usage import REFUSED, usage_error
 from gpuplan.errors import ExitCode, GpuplanError
 from gpuplan.version import __version__
 
@@ -44,16 +45,24 @@ def root(
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command line; the words after the first `--` are the engine's."""
+    """Run the command line; the words after the first `--` are the engine's.
+
+    Interrupts and a closed stdout are left to the caller.
+    """
     words = list(argv)
     engine: list[str] = []
     if "--" in words:
         at = words.index("--")
         words, engine = words[:at], words[at + 1 :]
+    command = typer.main.get_command(app)
     try:
-        app(words, prog_name="gpuplan", obj=engine)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else ExitCode.UNEXPECTED
+        with command.make_context("gpuplan", words, obj=engine) as context:
+            command.invoke(context)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except REFUSED as error:
+        output.complain(usage_error(error, words))
+        return ExitCode.USAGE
     except GpuplanError as error:
         output.complain(error)
         return error.exit_code

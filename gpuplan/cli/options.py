@@ -1,9 +1,12 @@
 """Options several commands share, written once."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from gpuplan.errors import UsageError
 
 
 class OutputFormat(StrEnum):
@@ -11,10 +14,39 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+def _output_format(text: str) -> OutputFormat:
+    if text not in list(OutputFormat):
+        raise UsageError(
+            f"--output {text[:40]}: neither table nor json", hint="write -o json, or leave it out for the table"
+        )
+    return OutputFormat(text)
+
+
+def _whole(option: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(
+                f"{option} {text[:40]}: not a whole number", hint=f"write for example {option} 4"
+            ) from None
+
+    return read
+
+
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Hugging Face id, directory, config.json or catalogue name.")
 ]
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="table for people, json for scripts.")]
+Output = Annotated[
+    OutputFormat,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=_output_format,
+        metavar="table|json",
+        help="table for people, json for scripts.",
+    ),
+]
 Inventory = Annotated[
     str | None,
     typer.Option(
@@ -50,10 +82,21 @@ Context = Annotated[
     typer.Option("--context", metavar="N|max", help="Tokens per request (default: the longest that fits)."),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", metavar="N", help="Requests of that length at once.")
+    int | None,
+    typer.Option(
+        "--concurrency",
+        parser=_whole("--concurrency"),
+        metavar="N",
+        help="Requests of that length at once.",
+    ),
 ]
 KvCacheDtype = Annotated[str | None, typer.Option("--kv-cache-dtype", metavar="TYPE", help="auto, fp8, …")]
-Replicas = Annotated[int, typer.Option("--replicas", metavar="N", help="Copies on disjoint GPUs.")]
+Replicas = Annotated[
+    int,
+    typer.Option(
+        "--replicas", parser=_whole("--replicas"), metavar="N", help="Copies on disjoint GPUs."
+    ),
+]
 PlacementOption = Annotated[
     str | None, typer.Option("--placement", metavar="spread|binpack", help="Where replicas and ties go.")
 ]

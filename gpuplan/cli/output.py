@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.present.document import Lines, Role, text_of
+from gpuplan.present.document import Lines, Role, text_of, visible
 
 STYLES = {
     Role.TITLE: "1",
@@ -25,11 +25,12 @@ STYLES = {
     Role.HELD: "31",
 }
 NARROWEST = 80
+WIDEST = 400
 
 
 def width() -> int:
-    """Columns to fill: the terminal's (or $COLUMNS), 80 at least and where there is none."""
-    return max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns)
+    """Columns to fill: the terminal's (or $COLUMNS), between 80 and 400; 80 where there is none."""
+    return min(WIDEST, max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns))
 
 
 def show(lines: Lines) -> None:
@@ -52,12 +53,24 @@ def coloured() -> bool:
 
 
 def show_json(value: Any) -> None:
-    """Print data as one JSON document."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """Print data as one JSON document; what a terminal would obey or cannot show is escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if not text.replace("\n", "").isprintable() or not _can_show(text):
+        text = json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
+    print(text)
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def complain(error: GpuplanError) -> None:
-    """Print an expected failure on stderr: what is wrong, then the way out."""
-    print(f"error: {error.message}", file=sys.stderr)
+    """Print an expected failure on stderr: what is wrong, a line for each fault, then the way out."""
+    for number, text in enumerate(error.message.split("\n")):
+        print(f"{'' if number else 'error: '}{visible(text)}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        print(f"hint: {visible(error.hint)}", file=sys.stderr)

@@ -7,23 +7,26 @@ Sources: vLLM 0.33 `config/model.py` verify_with_parallel_config (heads, pipelin
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from gpuplan.domain.model import (
     Embedding,
     Experts,
+    Layer,
     Float4,
     Float8,
     GroupedInteger,
     Linear,
     MicroscaledFloat8,
     ModelProfile,
+    ResidentPart,
     Part,
     Shard,
     Tensor,
 )
 from gpuplan.domain.plan import Parallelism
 from gpuplan.engine.quantization import experts_misfit
-from gpuplan.engine.weights import Indivisible, Split, local_units, part_bytes
+from gpuplan.engine.weights import Indivisible, Split, local_units, part_bytes, stands_whole
 
 
 class Rule(StrEnum):
@@ -84,13 +87,19 @@ def violations(
     split = split_of(
         parallelism, language_model_only=language_model_only, towers_data_parallel=towers_data_parallel
     )
-    seen: set[tuple[str, int]] = set()
-    for part in _split_parts(profile, split):
+    return (*found, *_broken_parts(profile.layer_kinds, profile.parts, split))
+
+
+@lru_cache(maxsize=512)
+def _broken_parts(
+    kinds: tuple[Layer, ...], residents: tuple[ResidentPart, ...], split: Split
+) -> tuple[Violation, ...]:
+    """Parts that cannot be divided so, each once; pipeline stages do not matter to them."""
+    found: dict[tuple[str, int], Violation] = {}
+    for part in _split_parts(kinds, residents, split):
         for violation in _part_rules(part, split):
-            if (violation.part, violation.value) not in seen:
-                seen.add((violation.part, violation.value))
-                found.append(violation)
-    return tuple(found)
+            found.setdefault((violation.part, violation.value), violation)
+    return tuple(found.values())
 
 
 def _headline_rules(profile: ModelProfile, parallelism: Parallelism) -> Iterator[Violation]:
@@ -129,15 +138,15 @@ def _headline_rules(profile: ModelProfile, parallelism: Parallelism) -> Iterator
         )
 
 
-def _split_parts(profile: ModelProfile, split: Split) -> Iterator[Part]:
-    for kind in profile.layer_kinds:
+def _split_parts(
+    kinds: tuple[Layer, ...], residents: tuple[ResidentPart, ...], split: Split
+) -> Iterator[Part]:
+    for kind in kinds:
         yield from kind.parts
-    for resident in profile.parts:
-        if resident.buffer or not resident.tensor_parallel:
-            continue
-        if resident.tower and (split.language_model_only or split.towers_data_parallel):
-            continue
-        yield resident.part
+    for resident in residents:
+        dropped = resident.tower is not None and split.language_model_only
+        if not (resident.buffer or dropped or stands_whole(resident, split)):
+            yield resident.part
 
 
 def _part_rules(part: Part, split: Split) -> Iterator[Violation]:

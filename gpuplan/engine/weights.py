@@ -226,19 +226,9 @@ def rank_weights(
         whole, routed = layer_bytes(kind, split)
         layers += whole * count
         experts += routed * count
-    embedding = towers = other = buffers = 0
-    for resident in profile.parts:
-        if not holds(resident.residence, stage, stages) or (resident.tower and split.language_model_only):
-            continue
-        size = _resident_bytes(resident, split)
-        if resident.buffer:
-            buffers += size
-        elif resident.tower:
-            towers += size
-        elif isinstance(resident.part, Embedding):
-            embedding += size
-        else:
-            other += size
+    outside = _outside_layers(profile.parts, split)
+    held = [sizes for residence, sizes in outside if holds(residence, stage, stages)]
+    embedding, towers, other, buffers = (sum(sizes[term] for sizes in held) for term in range(4))
     return RankWeights(
         parameters=layers + embedding + towers + other,
         buffers=buffers,
@@ -250,11 +240,34 @@ def rank_weights(
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
+def _outside_layers(
+    parts: tuple[ResidentPart, ...], split: Split
+) -> tuple[tuple[Residence, tuple[int, int, int, int]], ...]:
+    """Per residence: bytes of embeddings, towers, other parameters and buffers on one rank."""
+    sums: dict[Residence, list[int]] = {}
+    for resident in parts:
+        if resident.tower and split.language_model_only:
+            continue
+        if resident.buffer:
+            term = 3
+        elif resident.tower:
+            term = 1
+        else:
+            term = 0 if isinstance(resident.part, Embedding) else 2
+        sums.setdefault(resident.residence, [0, 0, 0, 0])[term] += _resident_bytes(resident, split)
+    return tuple((residence, (a, b, c, d)) for residence, (a, b, c, d) in sums.items())
+
+
+def stands_whole(resident: ResidentPart, split: Split) -> bool:
+    """Whether every rank holds all of a part: towers under data parallel, or whose heads do not divide."""
+    if not resident.tensor_parallel or (resident.tower is not None and split.towers_data_parallel):
+        return True
+    return resident.heads is not None and resident.heads % split.tensor != 0
+
+
 def _resident_bytes(resident: ResidentPart, split: Split) -> int:
-    alone = not resident.tensor_parallel or (resident.tower is not None and split.towers_data_parallel)
-    alone = alone or (resident.heads is not None and resident.heads % split.tensor != 0)
-    if alone:
+    if stands_whole(resident, split):
         split = Split(compute_capability=split.compute_capability)
     return part_bytes(resident.part, split)
 

@@ -15,7 +15,7 @@ from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue import accelerators
 from gpuplan.units import parse_size
 
-HOST = "this hardware"
+HOST = "gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,11 +63,17 @@ class Assessment:
         return self.shortfall is None and not self.violations
 
 
+Command = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Arguments and environment of a launch."""
+
+
 @dataclass(slots=True)
 class Judge:
     """Assessments of one request, each made once."""
 
     request: PlanRequest
+    commands: dict[tuple[int, tuple[int, ...]], tuple[Assessment, Command]] = field(default_factory=dict)
+    """By identity of the assessment (kept alive here) and GPUs per host."""
     _shapes: dict[tuple[Parallelism, tuple[Device, ...]], Assessment] = field(default_factory=dict)
     _budgets: dict[Device, int] = field(default_factory=dict)
     _overheads: dict[tuple[Device, int], int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What each GPU can give: allocatable memory, and the hosts grouped so that equal ones are judged once."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
 from gpuplan.domain.plan import FunnelStep
@@ -17,6 +17,18 @@ class Device:
     vendor: str = "nvidia"
     backend: str = "cuda"
     unified: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hashed once: devices are the keys of every memo of a plan."""
+        object.__setattr__(
+            self,
+            "_hash",
+            hash((self.name, self.total_bytes, self.compute_capability, self.backend, self.unified)),
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,16 +96,17 @@ def supply_of(fleet: Fleet) -> Supply:
     known = [(host, [gpu for gpu in gpus if gpu.total_bytes]) for host, gpus in included]
     unknown = tuple((host.name, gpu.index) for host, gpus in included for gpu in gpus if not gpu.total_bytes)
     steps.append(_counted("memory known", known, [f"{name}:{index}" for name, index in unknown]))
+    devices: dict[Device, Device] = {}
     return Supply(
-        hosts=tuple(offer for host, gpus in known for offer in _host_offers(host, gpus)),
+        hosts=tuple(offer for host, gpus in known for offer in _host_offers(host, gpus, devices)),
         funnel=tuple(steps),
         unknown_memory=unknown,
     )
 
 
-def _host_offers(host: Host, gpus: list[Gpu]) -> Iterable[HostOffer]:
+def _host_offers(host: Host, gpus: list[Gpu], devices: dict[Device, Device]) -> Iterable[HostOffer]:
     for backend in sorted({gpu.backend for gpu in gpus}):
-        offers = [_offer(host, gpu) for gpu in gpus if gpu.backend == backend]
+        offers = [_offer(host, gpu, devices) for gpu in gpus if gpu.backend == backend]
         offers.sort(key=lambda offer: (-offer.allocatable_bytes, offer.index))
         available = host.ram_available_bytes if host.ram_available_bytes is not None else host.ram_total_bytes
         yield HostOffer(
@@ -104,7 +117,7 @@ def _host_offers(host: Host, gpus: list[Gpu]) -> Iterable[HostOffer]:
         )
 
 
-def _offer(host: Host, gpu: Gpu) -> Offer:
+def _offer(host: Host, gpu: Gpu, devices: dict[Device, Device]) -> Offer:
     device = Device(
         name=gpu.name,
         total_bytes=gpu.total_bytes or 0,

@@ -12,7 +12,7 @@ from gpuplan.domain.plan import (
     Verdict,
 )
 from gpuplan.engine.versions import ray_in_image
-from gpuplan.planning.judge import Assessment, Judge
+from gpuplan.planning.judge import Assessment, Command, Judge
 from gpuplan.planning.launch import launch_arguments, launch_environment
 from gpuplan.planning.offers import HostOffer, Offer
 from gpuplan.units import GIB
@@ -72,6 +72,7 @@ def candidate(
         for (host, offers), role in zip(groups, roles, strict=True)
     )
     chosen = tuple(offer for _, offers in groups for offer in offers)
+    command = _command(judge, assessment, placement)
     return Candidate(
         verdict=verdict,
         parallelism=assessment.parallelism,
@@ -79,16 +80,26 @@ def candidate(
         memory=assessment.memory,
         engine=judge.engine_answer(assessment, chosen),
         score=score_of(judge, assessment, groups),
-        vllm_args=launch_arguments(judge.request, assessment, placement),
-        env=launch_environment(assessment),
+        vllm_args=command[0],
+        env=command[1],
         facts=facts,
     )
+
+
+def _command(judge: Judge, assessment: Assessment, placement: tuple[PlacedHost, ...]) -> Command:
+    """Arguments and environment, which equal placements share: large fleets have many."""
+    key = (id(assessment), tuple(len(host.gpus) for host in placement))
+    known = judge.commands.get(key)
+    if known is None:
+        command = launch_arguments(judge.request, assessment, placement), launch_environment(assessment)
+        known = judge.commands[key] = (assessment, command)
+    return known[1]
 
 
 def score_of(judge: Judge, assessment: Assessment, groups: Sequence[tuple[str, Sequence[Offer]]]) -> Score:
     """What the placement costs."""
     offers = [offer for _, chosen in groups for offer in chosen]
-    uneven = len({len(chosen) for _, chosen in groups}) > 1
+    uneven = len(groups) > 1 and len({len(chosen) for _, chosen in groups}) > 1
     return Score(
         ray=uneven and not ray_in_image(judge.request.version),
         gpus=len(offers),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.plan import (
@@ -142,16 +143,13 @@ def model_summary(profile: ModelProfile) -> dict[str, object]:
 
 def _gates(judge: Judge, supply: Supply) -> list[FunnelStep]:
     """The last filters: the engine's budget is free on the GPU now."""
-    free = [(host, [offer for offer in host.offers if judge.free_enough(offer)]) for host in supply.hosts]
-    taken = [
-        f"{offer.host}:{offer.index}" for host, kept in free for offer in host.offers if offer not in kept
-    ]
+    checked = [(offer, judge.free_enough(offer)) for offer in supply.offers]
     return [
         FunnelStep(
             name="budget free",
-            hosts=len({host.host for host, kept in free if kept}),
-            gpus=sum(len(kept) for _, kept in free),
-            taken=tuple(taken[:5]),
+            hosts=len({offer.host for offer, enough in checked if enough}),
+            gpus=sum(enough for _, enough in checked),
+            taken=tuple(islice((f"{o.host}:{o.index}" for o, enough in checked if not enough), 5)),
         )
     ]
 

@@ -17,6 +17,7 @@ from gpuplan.planning.shapes import shapes, user_world
 
 Evaluate = Callable[[Judge, Supply], StrategyResult]
 
+MOST_HOSTS = 32
 LIKE_HOSTS = 4
 """Hosts of one kind that are looked at: more of them change nothing but the choice among equals."""
 SEQUENCES = (512, 256, 128, 64, 32, 16, 8)
@@ -81,7 +82,7 @@ def find_remedies(
 
 
 def _few_of_each(supply: Supply) -> Supply:
-    """The supply with at most LIKE_HOSTS hosts of each kind."""
+    """At most LIKE_HOSTS hosts of each kind, and the MOST_HOSTS with most to give: a remedy needs one place, not all."""
     seen: dict[tuple[object, ...], int] = {}
     kept = []
     for host in supply.hosts:
@@ -89,6 +90,9 @@ def _few_of_each(supply: Supply) -> Supply:
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] <= LIKE_HOSTS:
             kept.append(host)
+    if len(kept) > MOST_HOSTS:
+        kept.sort(key=lambda host: (-sum(offer.allocatable_bytes for offer in host.offers), host.host))
+        kept = sorted(kept[:MOST_HOSTS], key=lambda host: host.host)
     return replace(supply, hosts=tuple(kept))
 
 

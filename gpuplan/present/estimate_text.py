@@ -24,12 +24,12 @@ def estimate_text(
     lines: list[Line] = list(_header(model, hardware, result))
     if result.candidates:
         candidate = result.candidates[0]
-        lines += [EMPTY, *candidate_lines(candidate, width)]
+        fits = result.verdict is Verdict.FITS
+        lines += [EMPTY, *candidate_lines(candidate, width, findings=fits)]
         if candidate.memory is not None:
             lines += [EMPTY, *terms_table(candidate.memory.ranks[0])]
-        lines += [EMPTY, *command_lines(candidate, width)]
-        if candidate.engine.error:
-            lines += [EMPTY]
+        if fits:
+            lines += [EMPTY, *command_lines(candidate, width)]
     if result.verdict is not Verdict.FITS:
         lines += [EMPTY, *refusal_lines(result.facts, width), *remedy_lines(result.remedies, width)]
     for fact in facts:
@@ -49,18 +49,18 @@ def _header(model: Mapping[str, Any], hardware: Mapping[str, Any], result: Strat
 
 def terms_table(rank: RankMemory) -> Iterator[Line]:
     """Every term of rank 0 with range and basis."""
-    yield line(Span(f"  {'term (rank 0)':<20}{'bytes':>18}{'likely range':>28}  basis", Role.DIM))
+    yield line(Span(f"  {'term (rank 0)':<16}{'size':>13}{'likely range':>28}  basis", Role.DIM))
     for term in (rank.budget, *rank.terms):
         yield _term(term)
     cache = f"{_range(rank.kv_cache_low, rank.kv_cache_high):>28}"
     yield line(
-        f"  {'KV cache':<20}{gib(rank.kv_cache_bytes):>18}{cache}  computed: budget − the rest"
+        f"  {'KV cache':<16}{gib(rank.kv_cache_bytes):>13}{cache}  computed"
     )
 
 
 def _term(term: Term) -> Line:
     return line(
-        f"  {padded(term.name, 20)}{gib(term.bytes):>18}{_range(term.least, term.most):>28}  {term.basis.value}"
+        f"  {padded(term.name, 16)}{gib(term.bytes):>13}{_range(term.least, term.most):>28}  {term.basis.value}"
     )
 
 

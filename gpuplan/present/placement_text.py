@@ -24,8 +24,8 @@ def shape_words(candidate: Candidate) -> str:
     return f"{parallelism.data}×{text}" if parallelism.data > 1 else text
 
 
-def candidate_lines(candidate: Candidate, width: int) -> Iterator[Line]:
-    """One bar per GPU, then the cache in tokens and requests."""
+def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) -> Iterator[Line]:
+    """One bar per GPU, then the cache in tokens and requests, then the candidate's own findings."""
     memory = candidate.memory
     if memory is None:
         yield from wrapped(
@@ -42,7 +42,7 @@ def candidate_lines(candidate: Candidate, width: int) -> Iterator[Line]:
     yield from _legend()
     yield from _bars(candidate, memory, width)
     yield from _capacity(candidate, memory, width)
-    for fact in candidate.facts:
+    for fact in candidate.facts if findings else ():
         yield from finding_lines(word(fact), width)
 
 
@@ -111,6 +111,8 @@ def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Itera
     if candidate.parallelism.data > 1:
         text += ", in each replica"
     yield from wrapped(text, width, first="  ")
+    if not memory.blocks:
+        return
     requests = ", ".join(f"{times(number)} of {tokens(length)}" for length, number in memory.concurrency_at)
     yield from wrapped(f"requests at once: {requests}", width, first="  ")
     longest = memory.largest_max_model_len

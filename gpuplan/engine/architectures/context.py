@@ -42,6 +42,8 @@ class Blueprint:
     supports_pipeline: bool = True
     assumptions: tuple[str, ...] = ()
     recognised: bool = True
+    pooling: bool = False
+    """An embedder or classifier whatever the runner: no output head."""
     kv_cache_dtype: str | None = None
     """What the model class itself makes of `auto`, None: leaves it."""
     text_view: ConfigView | None = None

@@ -73,7 +73,7 @@ def describe(
         quantization=quantizer.name,
         kv_cache_dtype=blueprint.kv_cache_dtype or quantizer.kv_cache_dtype,
         supports_pipeline=blueprint.supports_pipeline,
-        pooling=pooling,
+        pooling=pooling or blueprint.pooling,
         evidence=_evidence(blueprint, evidence, checkpoint_bytes),
         recognised=blueprint.recognised,
         assumptions=(*blueprint.assumptions, *quantizer.assumptions),

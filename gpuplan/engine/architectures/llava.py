@@ -69,7 +69,7 @@ def build_llava_onevision(context: Context) -> Blueprint:
     tower = tower_of(vision)
     hidden = view.integer("hidden_size", default=4096)
     used = layers_used(context, tower.layers, -1)
-    parts = clip_tower(context, tower, "vision_tower.vision_model", used=used)
+    parts = clip_tower(context, tower, "vision_tower.vision_model", used=used, post_norm=False)
     projector = (*_whole_projector(context, tower.hidden, hidden), context.norm("image_newline", hidden))
     tokens, tiles = _tiled(context.config, tower)
     most = tower.patches * (ONEVISION_TILES + 1) + tower.image // tower.patch * ONEVISION_TILES

@@ -25,6 +25,7 @@ from gpuplan.engine.architectures import (
     zamba2,
 )
 from gpuplan.engine.architectures.context import Builder
+from gpuplan.engine.architectures.pooled import pooled
 
 BUILDERS: dict[str, Builder] = {
     "Qwen3NextForCausalLM": qwen3_next.build_qwen3_next,
@@ -103,3 +104,4 @@ BUILDERS: dict[str, Builder] = {
     "NemotronH_Super_Omni_Reasoning_V3": hybrid_vision.build_nemotron_h_vl,
     "NemotronH_Omni_Reasoning_V3": hybrid_vision.build_nemotron_h_vl,
 }
+BUILDERS.update(pooled(BUILDERS))

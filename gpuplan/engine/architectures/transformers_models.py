@@ -129,7 +129,7 @@ def build_gpt_bigcode(context: Context) -> Blueprint:
     made = _made(
         context,
         recipe,
-        ResidentPart(part=table, residence=Residence.FIRST),
+        ResidentPart(part=table, residence=Residence.EVERY),
         ResidentPart(part=mask, residence=Residence.EVERY, buffer=True),
         size=size,
     )

@@ -40,7 +40,7 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
     if len(placed) < copies:
         facts.append(_too_few(judge, copies, len(placed), supply))
         return result(StrategyName.DATA_PARALLEL, (), facts, judge)
-    return result(StrategyName.DATA_PARALLEL, (_joined(judge, placed),), (), judge)
+    return result(StrategyName.DATA_PARALLEL, (joined(judge, placed),), (), judge)
 
 
 def _place(judge: Judge, supply: Supply, copies: int) -> tuple[list[Candidate], list[Fact]]:
@@ -104,7 +104,7 @@ def _without(supply: Supply, taken: set[tuple[str, int]]) -> Supply:
     return replace(supply, hosts=tuple(hosts))
 
 
-def _joined(judge: Judge, placed: list[Candidate]) -> Candidate:
+def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
     """All replicas as one candidate; memory and arguments are those of the first, whose shape the others share."""
     first = placed[0]
     hosts = tuple(

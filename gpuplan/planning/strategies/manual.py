@@ -12,19 +12,39 @@ from gpuplan.planning.judge import Assessment, Judge
 from gpuplan.planning.offers import HostOffer, Offer, Supply
 from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import base, shapes, user_world
+from gpuplan.planning.strategies.data_parallel import joined, wanted
 from gpuplan.planning.strategies.outcome import result, skipped
 
 Groups = list[tuple[HostOffer, tuple[Offer, ...]]]
 
 
 def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
-    """The selection as one placement, or one per replica on disjoint GPUs."""
+    """The selection as one placement, or as one per replica on disjoint GPUs (S0 correction 9)."""
     workload = judge.request.workload
     if not workload.selection:
         return skipped(StrategyName.MANUAL, "no GPUs were selected (--gpus HOST:IDX,IDX)")
     groups = selected(judge.request.fleet, supply, workload.selection)
+    count, copies = sum(len(offers) for _, offers in groups), wanted(judge)
+    _check_count(judge, count, copies)
+    facts: list[Fact] = []
+    placed: list[Candidate] = []
+    for share in _shares(groups, count // copies):
+        made, found = _placed(judge, share)
+        facts += found
+        placed += made
+    if len(placed) < copies:
+        return result(StrategyName.MANUAL, (), facts, judge)
+    chosen = placed[0]
+    if copies > 1:
+        fits = all(item.verdict is Verdict.FITS for item in placed)
+        verdict = Verdict.FITS if fits else Verdict.OVERCOMMIT
+        chosen = replace(joined(judge, placed), verdict=verdict, facts=tuple(facts))
+    return result(StrategyName.MANUAL, (chosen,), facts, judge)
+
+
+def _placed(judge: Judge, groups: Groups) -> tuple[list[Candidate], list[Fact]]:
+    """One replica on all the GPUs given, or the rules that forbid it, with every check that fails."""
     count = sum(len(offers) for _, offers in groups)
-    _check_count(judge, count)
     devices = tuple(offer.device for _, offers in groups for offer in offers)
     assessment = _best(judge, count, groups)
     facts = list(_failures(judge, groups, assessment))
@@ -35,14 +55,27 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
     mixed = mixed_cards(groups)
     if mixed is not None:
         facts.append(mixed)
+    if assessment.violations:
+        return [], facts
     verdict = Verdict.FITS if fits else Verdict.OVERCOMMIT
     named = [(host.host, offers) for host, offers in groups]
-    chosen: list[Candidate] = []
-    if assessment.violations:
-        verdict = Verdict.NO_FIT
-    else:
-        chosen.append(candidate(judge, assessment, named, verdict=verdict, facts=tuple(facts)))
-    return result(StrategyName.MANUAL, chosen, facts, judge)
+    return [candidate(judge, assessment, named, verdict=verdict, facts=tuple(facts))], facts
+
+
+def _shares(groups: Groups, size: int) -> list[Groups]:
+    """The selection cut into replicas of `size` GPUs, on one host each as long as that is possible."""
+    shares: list[Groups] = []
+    rest: list[tuple[HostOffer, Offer]] = []
+    for host, offers in groups:
+        whole = len(offers) // size * size
+        shares += [[(host, offers[start : start + size])] for start in range(0, whole, size)]
+        rest += [(host, offer) for offer in offers[whole:]]
+    for start in range(0, len(rest), size):
+        part: dict[str, tuple[HostOffer, tuple[Offer, ...]]] = {}
+        for host, offer in rest[start : start + size]:
+            part[host.host] = (host, (*part.get(host.host, (host, ()))[1], offer))
+        shares.append(list(part.values()))
+    return shares
 
 
 def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) -> Groups:
@@ -107,14 +140,20 @@ def _unusable(gpu: Gpu) -> str:
     return f"the memory of GPU {gpu.index} ({gpu.name}) is unknown, so nothing can be said about it"
 
 
-def _check_count(judge: Judge, count: int) -> None:
-    workload = judge.request.workload
-    world = user_world(workload.engine)
-    replicas = max(workload.engine.data_parallel_size, 1)
-    if world is not None and world * replicas != count:
+def _check_count(judge: Judge, count: int, copies: int) -> None:
+    """Every GPU that was named is used: fewer are never taken silently (S0 correction 7)."""
+    world = user_world(judge.request.workload.engine)
+    if world is not None and world * copies != count:
+        times = f" for each of {copies} replicas" if copies > 1 else ""
         raise UsageError(
-            f"--gpus names {count} GPUs, but the given parallel sizes take {world * replicas}",
-            hint=f"select {world * replicas} GPUs, or leave the sizes out and let the plan choose them",
+            f"--gpus names {count} GPUs, but the given parallel sizes take {world}{times}",
+            hint=f"select {world * copies} GPUs, or leave the sizes out and let the plan choose them",
+        )
+    if count % copies:
+        near = max(copies, count // copies * copies)
+        raise UsageError(
+            f"--gpus names {count} GPUs, which {copies} replicas cannot share evenly",
+            hint=f"select {near} or {near + copies} GPUs, or ask for another number of replicas",
         )
 
 

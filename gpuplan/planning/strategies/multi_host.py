@@ -70,8 +70,9 @@ def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> lis
     for host in supply.hosts:
         if host.backend != backend:
             continue
-        free = tuple(offer for offer in host.offers if judge.free_enough(offer, tensor=2))
-        busy = [offer for offer in host.offers if offer not in free]
+        checked = [(offer, judge.free_enough(offer, tensor=2)) for offer in host.offers]
+        free = tuple(offer for offer, enough in checked if enough)
+        busy = [offer for offer, enough in checked if not enough]
         if busy:
             facts.append(refusals.busy(judge, host.host, busy, tensor=2))
         if not ram_fits(judge, host, max(1, len(free))):
@@ -170,7 +171,8 @@ def _layouts(judge: Judge, rooms: list[_Room]) -> Iterator[Layout]:
 def _of_size(rooms: list[_Room], least: int) -> list[_Room]:
     """The rooms with only their cards of at least `least` bytes, most cards first."""
     kept = [
-        _Room(room.host, tuple(offer for offer in room.offers if offer.total_bytes >= least)) for room in rooms
+        _Room(room.host, tuple(offer for offer in room.offers if offer.total_bytes >= least))
+        for room in rooms
     ]
     return sorted((room for room in kept if room.offers), key=_roomiest)
 

@@ -47,8 +47,6 @@ def _judge_host(judge: Judge, host: HostOffer, shape: Parallelism) -> tuple[list
     ]
     if busy:
         refused.append(
-            refusals.busy(
-                judge, host.host, busy, assessment=judge.assess(shape, (busy[0].device,))
-            )
+            refusals.busy(judge, host.host, busy, assessment=judge.assess(shape, (busy[0].device,)))
         )
     return chosen, refused
