@@ -39,6 +39,16 @@ class ModelError(GpuplanError):
     """The model cannot be read: not found, gated, offline, or its files make no sense."""
 
 
+class ConfigError(ModelError):
+    """A value of a model's configuration is wrong: `keys` lead to it, `problem` completes the sentence."""
+
+    def __init__(self, place: str, keys: tuple[str, ...], problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{place}: {'.'.join(keys)} {problem}", hint=hint)
+        self.document = place
+        self.keys = keys
+        self.problem = problem
+
+
 class NoHostError(GpuplanError):
     """No usable host: none reachable, or none with a GPU."""
 

@@ -13,9 +13,7 @@ EXAMPLE = "Example: gpuplan gpus h100"
 
 
 def command(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORD]...", help="Parts of the name.")
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="Parts of the name.")] = None,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Print the catalogue."""

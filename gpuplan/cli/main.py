@@ -3,6 +3,8 @@
 Nothing heavy is imported here, so `gpuplan --version` and Ctrl-C answer at once.
 """
 
+import errno
+import io
 import os
 import sys
 from types import TracebackType
@@ -19,6 +21,8 @@ def main() -> int:
     """Run the command line of this process; the exit status is one of `ExitCode`, or `READER_GONE`."""
     if os.environ.get(DEBUG_VARIABLE, "0") in {"", "0"}:
         sys.excepthook = _report_bug
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         status = _dispatch(sys.argv[1:])
         if sys.stdout is not None:
@@ -27,8 +31,14 @@ def main() -> int:
         _say("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
+        _discard_output(1, 2)
         return READER_GONE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        _discard_output(1)
+        _say(f"the output cannot be written: {error.strerror}")
+        return ExitCode.UNEXPECTED
     return status
 
 
@@ -43,7 +53,8 @@ def _dispatch(argv: list[str]) -> int:
 
 def _report_bug(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
     """Say in one line what failed; the interpreter then exits with `ExitCode.UNEXPECTED`."""
-    text = " ".join(str(error).split())
+    text = "".join(char if char.isprintable() else " " for char in str(error))
+    text = " ".join(text.split())
     _say(f"unexpected failure: {kind.__name__}{': ' if text else ''}{text}")
     _say(f"set {DEBUG_VARIABLE}=1 and run it again to see the traceback")
 
@@ -53,8 +64,8 @@ def _say(line: str) -> None:
         print(f"gpuplan: {line}", file=sys.stderr)
 
 
-def _discard_output() -> None:
+def _discard_output(*streams: int) -> None:
     """Send what is still buffered nowhere, or the interpreter complains about it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
+    for stream in streams:
         os.dup2(nowhere, stream)

@@ -17,7 +17,8 @@ class OutputFormat(StrEnum):
 def _output_format(text: str) -> OutputFormat:
     if text not in list(OutputFormat):
         raise UsageError(
-            f"--output {text[:40]}: neither table nor json", hint="write -o json, or leave it out for the table"
+            f"--output {text[:40]}: neither table nor json",
+            hint="write -o json, or leave it out for the table",
         )
     return OutputFormat(text)
 
@@ -93,9 +94,7 @@ Concurrency = Annotated[
 KvCacheDtype = Annotated[str | None, typer.Option("--kv-cache-dtype", metavar="TYPE", help="auto, fp8, …")]
 Replicas = Annotated[
     int,
-    typer.Option(
-        "--replicas", parser=_whole("--replicas"), metavar="N", help="Copies on disjoint GPUs."
-    ),
+    typer.Option("--replicas", parser=_whole("--replicas"), metavar="N", help="Copies on disjoint GPUs."),
 ]
 PlacementOption = Annotated[
     str | None, typer.Option("--placement", metavar="spread|binpack", help="Where replicas and ties go.")

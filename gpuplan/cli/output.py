@@ -49,7 +49,12 @@ def show(lines: Lines) -> None:
 
 def coloured() -> bool:
     """Whether colours are wanted on stdout."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def show_json(value: Any) -> None:
@@ -62,7 +67,7 @@ def show_json(value: Any) -> None:
 
 def _can_show(text: str) -> bool:
     try:
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode((sys.stdout and sys.stdout.encoding) or "utf-8")
     except UnicodeEncodeError:
         return False
     return True

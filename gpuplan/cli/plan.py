@@ -1,10 +1,15 @@
 """`gpuplan plan MODEL`: dry run."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from gpuplan.cli import options as o
 from gpuplan.cli import output
 from gpuplan.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAME = "plan"
 HELP = "Evaluate every placement strategy on the fleet, explain each, recommend one. Nothing is started."
@@ -47,7 +52,7 @@ def command(
         model,
         FleetOptions(
             environ=os.environ,
-            cwd=Path.cwd(),
+            cwd=_working_directory(),
             inventory=Path(inventory) if inventory is not None else None,
             snapshot=Path(snapshot) if snapshot is not None else None,
             no_probe=no_probe,
@@ -83,3 +88,13 @@ def command(
         output.show(plan_text(made, output.width()))
     if made.recommended is None:
         raise typer.Exit(ExitCode.NO_FIT)
+
+
+def _working_directory() -> "Path":
+    """The working directory; a relative one where it was removed."""
+    from pathlib import Path
+
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path()

@@ -32,7 +32,9 @@ def usage_error(error: Exception, words: Sequence[str]) -> UsageError:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if match := re.search(r"No such command '(.*?)'", text, re.DOTALL):
         return _unknown_command(match.group(1), _commands_of(context))
-    if match := re.search(r"unexpected extra arguments? \((.*)\)|extra argument\(s\) \((.*)\)", text, re.DOTALL):
+    if match := re.search(
+        r"unexpected extra arguments? \((.*)\)|extra argument\(s\) \((.*)\)", text, re.DOTALL
+    ):
         extra = match.group(1) or match.group(2)
         return UsageError(f"{command}: {_short(extra)!r} is more than it takes", hint=help_hint)
     return UsageError(text.rstrip("."), hint=help_hint)
@@ -81,7 +83,9 @@ def _missing(parameter: object, command: str, way_out: str) -> UsageError:
 def _options_of(context: typer.Context | None) -> list[str]:
     if context is None:
         return []
-    return [name for item in context.command.get_params(context) for name in item.opts if name.startswith("-")]
+    return [
+        name for item in context.command.get_params(context) for name in item.opts if name.startswith("-")
+    ]
 
 
 def _commands_of(context: typer.Context | None) -> list[str]:

@@ -319,6 +319,12 @@ class Encoder:
     data_parallel: bool = False
     least_batched_tokens: int = 0
     """The batch is raised to this many tokens (prefix-LM attention over an item); 0: not raised."""
+    inputs_per_patch: int = 0
+    """Values of one patch before it is embedded; 0: three channels of 14 × 14 pixels."""
+    output_levels: int = 1
+    """Embeddings per output token, each of the language model's width (deep-stack towers give several)."""
+    formatted_tokens_per_item: int = 0
+    """Tokens of a video with its time stamps, which older releases take for the largest item; 0: no such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,95 +1,68 @@
-"""What the profile run, the CUDA context and the graphs take on a rank, beside weights and KV cache."""
+"""The peak of the profile run on a rank: tower, forward pass and sampler, whichever holds most at once.
 
-from dataclasses import dataclass
+vLLM `profile_run`: towers first, their outputs kept; then one forward pass over a full batch; then, with its hidden
+states alive, the sampler. What these leave allocated (workspaces, sampler buffers) counts beside every phase. cuBLAS
+takes its workspace from torch's allocator at the first matrix product: 32 MiB on Hopper and newer, 8 MiB before.
+"""
 
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import Term
 from gpuplan.domain.model import ModelProfile
-from gpuplan.domain.plan import Parallelism
-from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine.versions import EngineVersion, GraphAccounting, graph_accounting
-from gpuplan.units import GIB, MIB, round_up
+from gpuplan.engine.cuda_graphs import cuda_graph_term
+from gpuplan.engine.encoder_profile import encoder_memory
+from gpuplan.engine.forward import forward_memory
+from gpuplan.engine.overhead import non_torch_term, start_overhead_bytes
+from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting
+from gpuplan.engine.sampler import sampler_memory
+from gpuplan.units import MIB
 
+__all__ = [
+    "RankSetting",
+    "activation_term",
+    "cuda_graph_term",
+    "non_torch_term",
+    "start_overhead_bytes",
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSetting:
-    """Everything the non-weight terms of a rank depend on."""
-
-    version: EngineVersion
-    engine: EngineArguments
-    parallelism: Parallelism
-    stage: int
-    total_bytes: int
-    device_name: str
-    compute_capability: str | None
-    backend: str
-    unified: bool
-    max_num_batched_tokens: int
-    max_num_seqs: int
-
-
-SAMPLER_BYTES_PER_LOGIT = 15.46
+CUBLAS = 32 * MIB
+CUBLAS_BEFORE_HOPPER = 8 * MIB + 128 * 1024
 
 
 def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
-    """Peak of the profile run: the widest layer over a full batch, or the sampler over a full set of sequences."""
-    tokens, tensor = setting.max_num_batched_tokens, setting.parallelism.tensor
-    widest = max((kind.intermediate for kind in profile.layer_kinds), default=0)
-    layer = int(tokens * profile.itemsize * (2 * profile.hidden + 3 * widest / tensor))
-    rows = min(setting.max_num_seqs, tokens)
-    last = setting.stage == setting.parallelism.pipeline - 1 and not profile.pooling
-    sampler = int(rows * round_up(profile.vocabulary, 64) * SAMPLER_BYTES_PER_LOGIT) if last else 0
-    peak = max(layer, sampler)
+    """Peak of the profile run in bytes, with the phase that sets it among the inputs."""
+    encoder = encoder_memory(profile, setting)
+    forward = forward_memory(profile, setting)
+    sampler = sampler_memory(profile, setting)
+    kept = forward.kept + sampler.kept + _cublas(setting)
+    sampling = encoder.kept + forward.output + sampler.likely
+    phases = {"tower": encoder.peak, "forward": encoder.kept + forward.peak, "sampler": sampling}
+    phase = max(phases, key=lambda name: phases[name])
+    peak = kept + phases[phase]
+    least = kept + max(encoder.peak // 2, encoder.kept + forward.peak, sampling - sampler.likely + sampler.low)
     return Term(
         name="activation",
         bytes=peak,
-        low=int(peak * 0.8),
-        high=int(peak * 1.2),
+        low=int(min(peak, least) * 0.85),
+        high=max(int(peak * 1.1), kept + int(1.5 * encoder.peak), kept + encoder.kept + int(1.6 * forward.peak)),
         basis=Basis.COMPUTED,
-        formula="max(tokens × width of the widest layer, sequences × vocabulary × bytes per logit)",
+        formula="workspaces + max(tower, embeddings + forward pass, embeddings + hidden states + sampler)",
         inputs=(
-            ("max_num_batched_tokens", tokens),
-            ("max_num_seqs", rows),
-            ("layer", layer),
-            ("sampler", sampler),
+            ("max_num_batched_tokens", setting.max_num_batched_tokens),
+            ("max_num_seqs", setting.max_num_seqs),
+            ("phase", phase),
+            ("workspaces", kept),
+            ("forward", forward.peak),
+            ("elements per token", forward.width),
+            ("sampler", sampler.likely),
+            ("bytes per logit", sampler.bytes_per_logit),
+            ("tower", encoder.peak),
+            ("embeddings kept", encoder.kept),
         ),
+        source="vLLM v1/worker/gpu_model_runner.py profile_run",
     )
 
 
-def non_torch_term(profile: ModelProfile, setting: RankSetting) -> Term:
-    """Memory taken outside the allocator while profiling."""
-    del profile
-    size = 250 * MIB if setting.parallelism.world_size == 1 else 600 * MIB
-    return Term(
-        name="non-torch",
-        bytes=size,
-        basis=Basis.ASSUMED,
-        formula="measured on like start-ups",
-        low=size // 2,
-        high=size,
-    )
-
-
-def cuda_graph_term(profile: ModelProfile, setting: RankSetting) -> Term:
-    """What the engine sets aside for CUDA graphs before it sizes the KV cache."""
-    del profile
-    counted = (
-        graph_accounting(setting.version) is GraphAccounting.SUBTRACTED and not setting.engine.enforce_eager
-    )
-    size = 300 * MIB if counted else 0
-    return Term(
-        name="CUDA graphs",
-        bytes=size,
-        basis=Basis.ASSUMED,
-        formula="estimate of the engine's own profiling",
-        low=size // 2,
-        high=size * 2,
-    )
-
-
-def start_overhead_bytes(
-    total: int, *, compute_capability: str | None, tensor: int, version: EngineVersion
-) -> int:
-    """Memory of the CUDA context, communicators and libraries before the engine looks at what is free."""
-    del total, compute_capability, version
-    return int(0.5 * GIB) if tensor == 1 else int(1.2 * GIB)
+def _cublas(setting: RankSetting) -> int:
+    generation = setting.generation
+    newer = generation >= HOPPER if generation is not None else setting.total_bytes >= BIG_CARD
+    return CUBLAS if newer else CUBLAS_BEFORE_HOPPER

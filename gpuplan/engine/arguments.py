@@ -197,8 +197,10 @@ def _value_hint(flag: Flag) -> str | None:
             return f"write for example {flag.name} 32768, 32k (32,000) or 32K (32,768)"
         case _ if flag.name == "--gpu-memory-utilization":
             return "write a share of the GPU's memory, for example --gpu-memory-utilization 0.9"
+        case "int" | "float":
+            return f"write for example {flag.name} 1, or leave it out for the default"
         case _:
-            return None
+            return f"leave {flag.name} out for the default"
 
 
 # -- writing ------------------------------------------------------------

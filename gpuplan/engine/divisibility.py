@@ -42,6 +42,9 @@ class Rule(StrEnum):
     NO_PIPELINE = "no_pipeline"
     NO_EXPERTS = "no_experts"
     CONTEXT_PARALLEL = "context_parallel"
+    DTYPE = "dtype"
+    QUANTIZATION = "quantization"
+    TOO_OLD = "too_old"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,10 @@ def version_of(text: str | None) -> EngineVersion:
         return DEFAULT
     version = EngineVersion.parse(text)
     if not version.supported:
-        raise UsageError(f"vLLM {version} is older than {OLDEST}, the oldest release whose rules are known")
+        raise UsageError(
+            f"vLLM {version} is older than {OLDEST}, the oldest release whose rules are known",
+            hint=f"plan for a newer release, for example --vllm-version {DEFAULT}",
+        )
     return version
 
 

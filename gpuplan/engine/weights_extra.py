@@ -4,13 +4,18 @@ Latent attention keeps a copy of its up-projection where the checkpoint's is qua
 of the dequantized `kv_b_proj`; of an unquantized one they are views of the parameter itself and cost nothing
 (vLLM 0.32 vllm/model_executor/layers/attention/mla_attention.py, `process_weights_after_loading`). Sparse attention
 allocates the buffers its indexers write to when layers are built (vllm/models/deepseek_v32/nvidia/model.py and, from
-0.30, vllm/v1/attention/backends/mla/index_group.py). Repacking for other kernels (Marlin, TRT-LLM) keeps the size of
-the weights and is not counted.
+0.30, vllm/v1/attention/backends/mla/index_group.py). MXFP4 experts of gpt-oss are padded again by the kernel that runs
+them: Triton's layout on Hopper pads the inputs of both matrices to 256 values (logged: gpt-oss-120b 64.38 GiB on H100,
+0.14), Marlin the width to 128 and the hidden size to 256 (65.97 GiB on H100 up to 0.11, 17.22 per rank of four A100).
+Every large tensor is rounded by torch's allocator. Other repacking (Marlin, TRT-LLM) keeps the size of the weights.
 """
 
-from gpuplan.domain.model import CacheKind, Layer, Linear, ModelProfile, Unquantized
+from gpuplan.domain.model import CacheKind, Experts, Float4, Layer, Linear, ModelProfile, Unquantized
+from gpuplan.engine.allocator import layer_slack, resident_slack
+from gpuplan.engine.mxfp4 import MARLIN, padded_experts
 from gpuplan.engine.versions import DEFAULT, EngineVersion
-from gpuplan.engine.weights import Split, local_units, stage_layers
+from gpuplan.engine.weights import Split, experts_on_rank, holds, local_units, stage_layers
+from gpuplan.units import round_up
 
 UP_PROJECTION = "kv_b_proj"
 INDEX_BYTES = 4
@@ -18,6 +23,10 @@ INDEX_GROUPS_SINCE = EngineVersion(0, 30)
 ABSORBED = "dequantized latent projections"
 CHOICE = "buffer of the sparse attention's choice"
 GROUPS = "sparse attention's index buffers of every indexer"
+REPACKED = "MXFP4 experts padded by their kernel"
+ROUNDING = "rounding of the allocator"
+TRITON_MXFP4_SINCE = EngineVersion(0, 12)
+TRITON_INPUTS = 256
 
 
 def extra_bytes(
@@ -51,9 +60,47 @@ def extra_bytes(
     )
     if version < INDEX_GROUPS_SINCE:
         groups = 0
-    return tuple(
-        (name, size) for name, size in ((ABSORBED, absorbed), (CHOICE, choice), (GROUPS, groups)) if size
+    repacked = sum(_repacked(kind, split, version) * count for kind, count in counts.items())
+    found = (
+        (ABSORBED, absorbed),
+        (CHOICE, choice),
+        (GROUPS, groups),
+        (REPACKED, repacked),
+        (ROUNDING, _rounding(profile, split, counts, stage, stages)),
     )
+    return tuple((name, size) for name, size in found if size)
+
+
+def _rounding(profile: ModelProfile, split: Split, counts: dict[Layer, int], stage: int, stages: int) -> int:
+    layers = sum(layer_slack(kind, split) * count for kind, count in counts.items())
+    return layers + sum(
+        resident_slack(resident, split)
+        for resident in profile.parts
+        if holds(resident.residence, stage, stages) and not (resident.tower and split.language_model_only)
+    )
+
+
+def _repacked(layer: Layer, split: Split, version: EngineVersion) -> int:
+    """What the kernel of MXFP4 experts adds to the parameters as they were created."""
+    generation = (split.compute_capability or "").partition(".")[0]
+    if generation not in ("", "9"):
+        return 0
+    total = 0
+    for part in layer.parts:
+        if not isinstance(part, Experts) or not isinstance(part.scheme, Float4) or part.scheme.kernels != "gpt_oss":
+            continue
+        local = experts_on_rank(part.count + split.redundant_experts, split.expert_ranks, split.expert_rank)
+        share = part.intermediate // split.expert_tensor
+        hidden, width = padded_experts(part, share, split.compute_capability)
+        ups = 2 if part.gated else 1
+        if version < TRITON_MXFP4_SINCE:
+            step, wide = (round_up(size, pad) for size, pad in zip((hidden, share), MARLIN, strict=True))
+            added = (ups + 1) * (step * wide - hidden * width)
+            total += local * (added // 2 + added // part.scheme.group_size)
+        else:
+            inputs = round_up(hidden, TRITON_INPUTS) - hidden, round_up(width, TRITON_INPUTS) - width
+            total += local * (ups * width * inputs[0] + hidden * inputs[1]) // 2
+    return total
 
 
 def _absorbed(layer: Layer, split: Split, itemsize: int) -> int:

@@ -15,7 +15,7 @@ from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue import accelerators
 from gpuplan.units import parse_size
 
-HOST = "gpu"
+HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class Estimate:
     plan: Plan
 
     @property
-    def candidate(self) -> Candidate | None:
-        return self.result.candidates[0] if self.result.candidates else None
+    def candidate(self) -> Candidate:
+        return self.result.candidates[0]
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
@@ -68,11 +68,6 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
     )
     made = plan(request)
     result = _judged(next(item for item in made.strategies if item.strategy is StrategyName.MANUAL))
-    if not result.candidates:
-        raise UsageError(
-            f"{model.profile.name} cannot be built on {count} × {accelerator.name}: {_first_line(result)}",
-            hint="use another number of GPUs",
-        )
     return Estimate(
         model=dict(made.model),
         hardware=_hardware(accelerator, count, free_bytes),
@@ -84,7 +79,7 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
 
 def _judged(result: StrategyResult) -> StrategyResult:
     """A placement that is only asked about is refused, not overcommitted; remedies that name a fleet are left out."""
-    if result.verdict is not Verdict.OVERCOMMIT:
+    if result.verdict is Verdict.FITS:
         return result
     return replace(
         result,
@@ -92,11 +87,6 @@ def _judged(result: StrategyResult) -> StrategyResult:
         candidates=tuple(replace(item, verdict=Verdict.NO_FIT) for item in result.candidates),
         remedies=tuple(remedy for remedy in result.remedies if "--strategy" not in remedy.change),
     )
-
-
-def _first_line(result: StrategyResult) -> str:
-    lines = [str(fact.figures.get("line")) for fact in result.facts if fact.figures.get("line")]
-    return lines[0] if lines else "no shape is possible"
 
 
 def hardware_fleet(accelerator: Accelerator, count: int, free_bytes: int | None) -> Fleet:

@@ -112,7 +112,10 @@ def require_usable(fleet: Fleet) -> None:
     if any(usable(host, gpu) for host in fleet.hosts for gpu in host.gpus):
         return
     if not fleet.hosts:
-        raise NoHostError("the fleet has no hosts", hint="`gpuplan init` writes an inventory")
+        raise NoHostError(
+            "the fleet has no hosts",
+            hint="name one under hosts: in the inventory, with its gpus: {name: H100-80GB, count: 8}",
+        )
     reasons = [f"{shown(host.name)}: {_why_unusable(host)}" for host in fleet.hosts[:_MAX_NAMED]]
     rest = len(fleet.hosts) - _MAX_NAMED
     if rest > 0:
@@ -135,7 +138,8 @@ def _whole_fleet(options: FleetOptions, inventory: Inventory | None) -> Fleet:
     places = ", ".join(str(path) for path in inventory_yaml.default_places(options.environ, options.cwd))
     raise NoHostError(
         f"there is no inventory: looked for ${inventory_yaml.VARIABLE}, {places}",
-        hint="`gpuplan init` writes one; `gpuplan estimate MODEL --gpu NAME` needs none",
+        hint="copy inventory.example.yaml to inventory.yaml and edit it, or name one with -i FILE; "
+        "`gpuplan estimate MODEL --gpu NAME` needs none",
     )
 
 
@@ -252,4 +256,5 @@ def _why_unusable(host: Host) -> str:
     excluded = sum(gpu.excluded for gpu in host.gpus)
     if excluded == len(host.gpus):
         return f"exclude_gpus leaves out all {excluded} GPUs"
-    return f"the memory of its {len(host.gpus) - excluded} GPUs is unknown"
+    left = len(host.gpus) - excluded
+    return f"the memory of its {left} GPUs is unknown" if left > 1 else "the memory of its GPU is unknown"

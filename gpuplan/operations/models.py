@@ -8,10 +8,11 @@ from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.repository import Evidence, Repository
 from gpuplan.domain.workload import Category, EngineArguments
 from gpuplan.engine.architectures import describe
-from gpuplan.errors import ModelError
+from gpuplan.errors import ConfigError, ModelError
 from gpuplan.sources import model_files
 from gpuplan.sources.catalogue import models as catalogue
 from gpuplan.sources.config_json import apply_overrides
+from gpuplan.sources.config_place import located
 
 ESSENTIAL = (
     "num_hidden_layers",
@@ -51,7 +52,10 @@ def read_model(reference: str, engine: EngineArguments, category: Category | Non
     repository = model_files.open_model(
         _with_revision(reference, engine), catalogue_lookup=catalogue.lookup, near_names=catalogue.near
     )
-    profile, notes = profile_of(repository, engine, category)
+    try:
+        profile, notes = profile_of(repository, engine, category)
+    except ConfigError as error:
+        raise located(error, repository, frozenset(engine.hf_overrides or ())) from error
     return Model(
         profile=profile,
         category=category or category_of(profile, repository.config),

@@ -16,7 +16,7 @@ from gpuplan.operations.models import Model, claimed_model, read_model
 from gpuplan.planning.planner import plan
 from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue.names import near_misses
-from gpuplan.units import parse_size
+from gpuplan.units import MIB, parse_size
 
 Choice = TypeVar("Choice", Category, Placement, ExecutorChoice)
 
@@ -209,7 +209,7 @@ def _choice(name: str, text: str | None, kind: type[Choice]) -> Choice | None:
         near = near_misses(text, values, limit=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(
-            f"{name} {text}: not one of its values", hint=f"{meant}{name} takes {', '.join(values)}"
+            f"{name} {text}: not one of {', '.join(values)}", hint=f"{meant}leave {name} out for the default"
         )
     return kind(text)
 
@@ -241,7 +241,10 @@ def _size(name: str, text: str | None) -> int | None:
     try:
         size = parse_size(text)
     except ValueError as error:
-        raise UsageError(f"{name} {text}: {error}", hint=f"write for example {name} 80GiB") from error
-    if size <= 0:
-        raise UsageError(f"{name} {text}: must be more than 0", hint=f"write for example {name} 80GiB")
+        raise UsageError(f"{name}: {error}", hint=f"for example {name} 80GiB") from error
+    if size < MIB:
+        raise UsageError(
+            f"{name} {text}: {size} bytes are too few to be meant",
+            hint=f"write size and unit, for example {name} 80GiB",
+        )
     return size

@@ -11,6 +11,7 @@ from enum import StrEnum
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, StartCheck
 from gpuplan.domain.plan import Parallelism
 from gpuplan.engine import activation
+from gpuplan.engine.capability import unsupported
 from gpuplan.engine.divisibility import Violation, violations
 from gpuplan.engine.startup import budget_bytes, free_memory_line
 from gpuplan.planning.estimate import SHORTEST_USEFUL_CONTEXT, Question, estimate
@@ -187,7 +188,7 @@ class Judge:
         return device.total_bytes if share is None else math.floor(device.total_bytes * share)
 
     def _estimated(self, parallelism: Parallelism, devices: tuple[Device, ...]) -> Assessment:
-        broken = self.broken_rules(parallelism)
+        broken = self.broken_rules(parallelism) or self._incapable(devices)
         if broken:
             return Assessment(parallelism=parallelism, violations=broken)
         question = self.question(parallelism, devices)
@@ -198,6 +199,16 @@ class Judge:
         return Assessment(
             parallelism=parallelism, memory=memory, shortfall=_shortfall(memory, question), need_bytes=need
         )
+
+    def _incapable(self, devices: tuple[Device, ...]) -> tuple[Violation, ...]:
+        """What one of the cards cannot run at all, however much memory it has."""
+        found = unsupported(
+            self.request.profile,
+            [device.compute_capability for device in devices],
+            self.request.workload.engine.dtype,
+            [device.name for device in devices],
+        )
+        return () if found is None else (found,)
 
     def question(self, parallelism: Parallelism, devices: tuple[Device, ...]) -> Question:
         """The estimator's question behind an assessment."""

@@ -127,7 +127,11 @@ def _offer(host: Host, gpu: Gpu, devices: dict[Device, Device]) -> Offer:
         unified=gpu.unified,
     )
     return Offer(
-        host=host.name, index=gpu.index, device=device, allocatable_bytes=allocatable(gpu), uuid=gpu.uuid
+        host=host.name,
+        index=gpu.index,
+        device=devices.setdefault(device, device),
+        allocatable_bytes=allocatable(gpu),
+        uuid=gpu.uuid,
     )
 
 

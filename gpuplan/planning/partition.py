@@ -4,12 +4,9 @@ from gpuplan.domain.memory import RankMemory
 from gpuplan.domain.plan import Parallelism
 from gpuplan.engine.weights import stage_layers
 from gpuplan.planning.judge import Assessment, Judge
-from gpuplan.planning.offers import Device
 
 
-def balanced_partition(
-    judge: Judge, shape: Parallelism, devices: tuple[Device, ...], even: Assessment
-) -> tuple[int, ...] | None:
+def balanced_partition(judge: Judge, shape: Parallelism, even: Assessment) -> tuple[int, ...] | None:
     """Layers per stage in proportion to what each stage's smallest card has left for layers and their cache.
 
     None when there is a single stage, all cards are alike and the stages too, or the even split is the answer.

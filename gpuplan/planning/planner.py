@@ -82,10 +82,15 @@ def check_user_sizes(judge: Judge) -> None:
     legal = [
         size for size in (1, 2, 3, 4, 5, 6, 7, 8, 16) if not judge.broken_rules(replace(shape, tensor=size))
     ]
-    sizes = ", ".join(str(size) for size in legal) or "none"
+    asked = f"--tensor-parallel-size {shape.tensor}"
+    if shape.pipeline > 1:
+        asked += f" --pipeline-parallel-size {shape.pipeline}"
+    name = judge.request.profile.name
     raise UsageError(
-        f"tensor-parallel-size {shape.tensor}, pipeline-parallel-size {shape.pipeline}: {first.part}: {first.line}",
-        hint=f"tensor-parallel sizes that work for {judge.request.profile.name}: {sizes}",
+        f"{asked}: {first.part}: {first.line}",
+        hint=f"tensor-parallel sizes that work for {name}: {', '.join(map(str, legal))}"
+        if legal
+        else f"no tensor-parallel size makes {shape.pipeline} pipeline stages work for {name}: ask for fewer stages",
     )
 
 
@@ -143,13 +148,16 @@ def model_summary(profile: ModelProfile) -> dict[str, object]:
 
 def _gates(judge: Judge, supply: Supply) -> list[FunnelStep]:
     """The last filters: the engine's budget is free on the GPU now."""
-    checked = [(offer, judge.free_enough(offer)) for offer in supply.offers]
+    offers = supply.offers
+    enough = [judge.free_enough(offer) for offer in offers]
     return [
         FunnelStep(
             name="budget free",
-            hosts=len({offer.host for offer, enough in checked if enough}),
-            gpus=sum(enough for _, enough in checked),
-            taken=tuple(islice((f"{o.host}:{o.index}" for o, enough in checked if not enough), 5)),
+            hosts=len({offer.host for offer, free in zip(offers, enough, strict=True) if free}),
+            gpus=sum(enough),
+            taken=tuple(
+                islice((f"{o.host}:{o.index}" for o, free in zip(offers, enough, strict=True) if not free), 5)
+            ),
         )
     ]
 
@@ -164,16 +172,16 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
         )
         for host, index in supply.unknown_memory
     ]
-    for host in request.fleet.hosts:
-        if host.failure is not None:
-            facts.append(
-                Fact(
-                    code="GP402",
-                    severity=Severity.WARNING,
-                    subject={"host": host.name},
-                    figures={"stage": host.failure.stage, "detail": host.failure.detail},
-                )
-            )
+    facts.extend(
+        Fact(
+            code="GP402",
+            severity=Severity.WARNING,
+            subject={"host": host.name},
+            figures={"stage": host.failure.stage, "detail": host.failure.detail},
+        )
+        for host in request.fleet.hosts
+        if host.failure is not None
+    )
     if not request.profile.recognised:
         facts.append(
             Fact(

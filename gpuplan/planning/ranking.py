@@ -9,7 +9,8 @@ _ORDER = {Verdict.FITS: 0, Verdict.OVERCOMMIT: 1, Verdict.NO_FIT: 2, Verdict.SKI
 
 
 def sort_key(candidate: Candidate, placement: Placement) -> tuple[object, ...]:
-    """Verdict, what the image can run, GPUs, hosts, pipeline stages; then the smallest cards, and the fullest (binpack) or emptiest (spread)."""
+    """Verdict, what the image can run, GPUs, hosts, pipeline stages; then the smallest cards, the fullest of them
+    (binpack) or the emptiest (spread)."""
     score = candidate.score
     names = tuple([(host.host, *[gpu.index for gpu in host.gpus]) for host in candidate.placement])
     return (

@@ -19,6 +19,9 @@ RULE_CODES = {
     Rule.NO_PIPELINE: "GP108",
     Rule.NO_EXPERTS: "GP109",
     Rule.CONTEXT_PARALLEL: "GP110",
+    Rule.DTYPE: "GP111",
+    Rule.QUANTIZATION: "GP112",
+    Rule.TOO_OLD: "GP113",
 }
 LACK_CODES = {
     Lack.CLAIM: "GP202",

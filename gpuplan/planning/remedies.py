@@ -272,6 +272,17 @@ def _worth_trying(case: _Case, shares: tuple[float, ...]) -> list[float]:
     return kept
 
 
+def _dtype(case: _Case) -> Iterator[Remedy]:
+    """float16 where a card has no bfloat16."""
+    if "GP111" not in case.codes or case.arguments.dtype != "auto":
+        return
+    halved = replace(
+        case.with_arguments(dtype="float16"), profile=replace(case.request.profile, dtype="float16")
+    )
+    if case.again(halved) is not None:
+        yield Remedy(kind="dtype", change={"--dtype": "float16"}, figures={}, size=0.5, verified=True)
+
+
 def _own_sizes(case: _Case) -> Iterator[Remedy]:
     """The user fixed the parallel sizes: what the plan would choose instead."""
     if user_world(case.arguments) is None or case.request.workload.selection:
@@ -388,6 +399,7 @@ _KNOBS: tuple[Callable[[_Case], Iterator[Remedy]], ...] = (
     _sequences,
     _batches,
     _kv_dtype,
+    _dtype,
     _utilization,
     _own_sizes,
     _siblings,

@@ -35,7 +35,7 @@ def models_text(models: Sequence[ListedModel], width: int) -> Lines:
 
 
 def _model_rows(models: Sequence[ListedModel], width: int) -> Iterator[Line]:
-    name = min(max(len(model.name) for model in models), width - 38)
+    name = min(max(5, *(len(model.name) for model in models)), width - 38)
     yield line(Span(f"{padded('model', name)} {'parameters':>10} {'context':>10}  weights", Role.DIM))
     for model in models:
         size = "–" if not model.parameters else f"{model.parameters / 1e9:,.1f} B"
@@ -68,7 +68,7 @@ def accelerators_text(accelerators: Sequence[Accelerator], width: int) -> Lines:
 
 def _accelerator_rows(accelerators: Sequence[Accelerator], width: int) -> Iterator[Line]:
     extra = max(0, width - 80)
-    name = min(max(len(item.name) for item in accelerators), 22 + extra)
+    name = min(max(11, *(len(item.name) for item in accelerators)), 22 + extra)
     yield line(
         Span(
             f"{padded('accelerator', name)} {'memory':>11} {'basis':<9}{'TB/s':>6}  {'cc':<5}{'backend':<8}links",

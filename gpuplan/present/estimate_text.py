@@ -25,7 +25,8 @@ def estimate_text(
     if result.candidates:
         candidate = result.candidates[0]
         fits = result.verdict is Verdict.FITS
-        lines += [EMPTY, *candidate_lines(candidate, width, findings=fits)]
+        if fits or candidate.memory is not None:
+            lines += [EMPTY, *candidate_lines(candidate, width, findings=fits)]
         if candidate.memory is not None:
             lines += [EMPTY, *terms_table(candidate.memory.ranks[0])]
         if fits:
@@ -53,9 +54,7 @@ def terms_table(rank: RankMemory) -> Iterator[Line]:
     for term in (rank.budget, *rank.terms):
         yield _term(term)
     cache = f"{_range(rank.kv_cache_low, rank.kv_cache_high):>28}"
-    yield line(
-        f"  {'KV cache':<16}{gib(rank.kv_cache_bytes):>13}{cache}  computed"
-    )
+    yield line(f"  {'KV cache':<16}{gib(rank.kv_cache_bytes):>13}{cache}  computed")
 
 
 def _term(term: Term) -> Line:

@@ -141,6 +141,36 @@ def _context_parallel(subject: Mapping[str, Any], figures: Mapping[str, Any]) ->
     )
 
 
+def _dtype(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    if not figures["value"]:
+        return (
+            f"{figures['part']} is numerically unstable in float16",
+            _engine_says(figures),
+            "leave --dtype out, or use cards with bfloat16 (compute capability 8.0)",
+        )
+    return (
+        f"{place(subject)}: {figures['part']} (compute capability {figures['value'] / 10:.1f}) has no bfloat16",
+        _engine_says(figures),
+        "pass -- --dtype float16 if the model bears it, or use newer cards",
+    )
+
+
+def _no_quantization(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: {figures['part']} (compute capability {figures['value'] / 10:.1f}) cannot run this quantization, which needs {figures['ranks'] / 10:.1f}",
+        _engine_says(figures),
+        "use another variant of the model, or newer cards",
+    )
+
+
+def _too_old(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{place(subject)}: {figures['part']} (compute capability {figures['value'] / 10:.1f}) is too old for vLLM, which needs {figures['ranks'] / 10:.1f}",
+        (),
+        "use newer cards",
+    )
+
+
 def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     one = f"{subject['host']} GPU {subject['gpu']}"
     others = [gpu for gpu in subject["gpus"] if gpu != subject["gpu"]]
@@ -346,6 +376,9 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "GP108": _no_pipeline,
     "GP109": _no_experts,
     "GP110": _context_parallel,
+    "GP111": _dtype,
+    "GP112": _no_quantization,
+    "GP113": _too_old,
     "GP201": _busy,
     "GP202": _claim,
     "GP203": _weights,

@@ -37,7 +37,9 @@ def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) 
         for host in candidate.placement:
             for gpu in host.gpus:
                 claim = f"claim {gib(gpu.claim_bytes)} of {gib(gpu.total_bytes)}"
-                yield line(f"  {visible(host.host)}:{gpu.index}  {claim}, {gib(gpu.allocatable_bytes)} allocatable")
+                yield line(
+                    f"  {visible(host.host)}:{gpu.index}  {claim}, {gib(gpu.allocatable_bytes)} allocatable"
+                )
         return
     yield from _legend()
     yield from _bars(candidate, memory, width)
@@ -71,7 +73,12 @@ def _bars(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[
     cells = max(10, width - label - 39)
     for position, (host, gpu) in enumerate(places[:MOST_BARS]):
         rank = memory.ranks[position % world]
-        sizes = (("W", rank.weights.bytes), ("A", _other(rank)), ("G", rank.cuda_graph.bytes), ("KV", rank.kv_cache_bytes))
+        sizes = (
+            ("W", rank.weights.bytes),
+            ("A", _other(rank)),
+            ("G", rank.cuda_graph.bytes),
+            ("KV", rank.kv_cache_bytes),
+        )
         figures = "".join(f" {name} {size / GIB:.1f}" for name, size in sizes) + " GiB"
         yield line("  ", padded(visible(f"{host}:{gpu.index}"), label), " ", *_bar(rank, cells), figures)
     if len(places) > MOST_BARS:

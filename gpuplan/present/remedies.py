@@ -63,6 +63,13 @@ def _kv_dtype(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     )
 
 
+def _dtype(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{option(change)}: run in float16 instead of bfloat16",
+        "a smaller range of numbers; most models bear it",
+    )
+
+
 def _utilization(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     direction = "more" if figures["share"] > figures["asked"] else "less"
     return (
@@ -72,10 +79,11 @@ def _utilization(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
 
 
 def _shape(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{option(change)}: {figures['shape']} on {figures['where']}",
-        f"{plural(figures['gpus'], 'GPU')} instead of {count(figures['asked'])}",
+    gpus, asked = figures["gpus"], figures["asked"]
+    cost = (
+        "no more GPUs than asked for" if gpus <= asked else f"{plural(gpus, 'GPU')} instead of {count(asked)}"
     )
+    return (f"{option(change)}: {figures['shape']} on {figures['where']}", cost)
 
 
 def _sibling(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
@@ -98,6 +106,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "max_num_seqs": _sequences,
     "max_num_batched_tokens": _batched,
     "kv_cache_dtype": _kv_dtype,
+    "dtype": _dtype,
     "gpu_memory_utilization": _utilization,
     "shape": _shape,
     "sibling": _sibling,

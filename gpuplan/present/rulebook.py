@@ -101,6 +101,31 @@ _PAGES = (
         "vLLM config/parallel.py; S3.6",
     ),
     _page(
+        "GP111",
+        "No bfloat16 on this card",
+        "The model runs in bfloat16, which NVIDIA cards have from compute capability 8.0 (Ampere) on.",
+        "With --dtype auto the engine falls back to float16 where all cards are older and the model bears it; on mixed cards, "
+        "or for models that are unstable in float16, it refuses.",
+        "Pass -- --dtype float16, or keep the placement on newer cards.",
+        "vLLM platforms/cuda.py, config/model.py",
+    ),
+    _page(
+        "GP112",
+        "Quantization not supported on this card",
+        "The checkpoint's quantization method has no kernel for this compute capability.",
+        "The engine refuses the model before it loads anything.",
+        "Use another variant of the model, or newer cards.",
+        "vLLM quantization configs, get_min_capability",
+    ),
+    _page(
+        "GP113",
+        "Card too old",
+        "vLLM runs on NVIDIA cards from compute capability 7.0 on.",
+        "Older cards have no kernels in the engine's builds.",
+        "Use newer cards.",
+        "vLLM platforms/cuda.py",
+    ),
+    _page(
         "GP201",
         "Not enough free memory at start",
         "Before anything is loaded, the engine wants its whole budget (total memory × gpu-memory-utilization) to be free. "

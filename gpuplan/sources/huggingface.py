@@ -92,6 +92,8 @@ def read_hub_repository(
 
 def _client_constants() -> Any:
     """The client's settings. Raises UsageError for a setting that stops it from being imported."""
+    if endpoint := os.environ.get("HF_ENDPOINT"):
+        _checked_endpoint(endpoint)
     try:
         from huggingface_hub import constants
     except ValueError as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.sources.snapshot_schema import GpuKeys, HostKeys, SnapshotKeys
 
 MAX_BYTES = 128 * 1024**2
-_PROBE = "`gpuplan probe --save FILE` writes a snapshot"
+_PROBE = "`gpuplan schema snapshot` prints what a snapshot holds"
 _SCHEMA = "`gpuplan schema snapshot` prints every key"
 _VENDORS = {backend: vendor for vendor, backend in BACKENDS.items()}
 

@@ -121,7 +121,9 @@ class Case:
         manual = self.request["manual"]
         if manual is None:
             return ()
-        return tuple(_card(self.raw["hosts"], item["host"], item["type"], item["index"]) for item in manual["gpus"])
+        return tuple(
+            _card(self.raw["hosts"], item["host"], item["type"], item["index"]) for item in manual["gpus"]
+        )
 
     @property
     def ram_gib(self) -> int | None:
@@ -208,9 +210,13 @@ def profile_of(case: Case) -> ModelProfile:
         parts.append(ResidentPart(part=table, residence=Residence.FIRST))
     if vision:
         parts.append(
-            ResidentPart(part=_attention("visual.qkv", vision, vision), residence=Residence.EVERY, tower="vision")
+            ResidentPart(
+                part=_attention("visual.qkv", vision, vision), residence=Residence.EVERY, tower="vision"
+            )
         )
-    attention = (_attention("self_attn.qkv_proj", heads, facts.get("num_key_value_heads") or heads),) if heads else ()
+    attention = (
+        (_attention("self_attn.qkv_proj", heads, facts.get("num_key_value_heads") or heads),) if heads else ()
+    )
     return replace(
         nothing_known(facts["repo"]),
         architecture=facts["architectures"][0],
@@ -246,7 +252,9 @@ def _host(case: Case, host: Mapping[str, Any]) -> Host:
         held = sum(sum(kind.values()) for kind in booked.values())
         ram = max(0, ram - held - host["reserved"]["vram_bytes"] * len(gpus))
         left = max(0, ram - host["reserved"]["ram_bytes"])
-        gpus[0] = replace(gpus[0], free_bytes=min(gpus[0].free_bytes or 0, left), unified=True, reserved_bytes=0)
+        gpus[0] = replace(
+            gpus[0], free_bytes=min(gpus[0].free_bytes or 0, left), unified=True, reserved_bytes=0
+        )
     return Host(
         name=host["name"],
         address=host["ip"],

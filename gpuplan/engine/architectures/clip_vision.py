@@ -39,7 +39,9 @@ class Tower:
 
 def tower_of(vision: ConfigView, *, clip: bool | None = None) -> Tower:
     """Read a CLIP or SigLIP config, with the defaults of transformers' classes; raises ModelError."""
-    is_clip = "clip" in vision.text("model_type", default="clip") and "siglip" not in vision.text("model_type")
+    is_clip = "clip" in vision.text("model_type", default="clip") and "siglip" not in vision.text(
+        "model_type"
+    )
     if clip is not None:
         is_clip = clip
     hidden = vision.integer("hidden_size", default=768)
@@ -90,7 +92,9 @@ def clip_tower(
     bias = 0 if tower.class_token else hidden
     parts: list[Part] = [
         Tensor(
-            name="patch embedding", partition=Partition(units=kernel * hidden + bias), itemsize=context.itemsize
+            name="patch embedding",
+            partition=Partition(units=kernel * hidden + bias),
+            itemsize=context.itemsize,
         ),
         Tensor(
             name="positions", partition=Partition(units=tower.positions * hidden), itemsize=context.itemsize

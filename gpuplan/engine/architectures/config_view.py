@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuplan.errors import ModelError
+from gpuplan.errors import ConfigError
 
 LARGEST = 2**31
+MISSING = "is missing"
+CORRECT = "correct the file, or override the value with --hf-overrides"
 _MISSING: Any = object()
 
 
@@ -15,14 +17,18 @@ class ConfigView:
     def __init__(self, values: Mapping[str, Any], place: str = "config.json") -> None:
         self.values = values
         self.place = place
+        """The document, and after a colon each the keys that lead to this mapping."""
 
     def __contains__(self, key: str) -> bool:
         return self.values.get(key) is not None
 
-    def error(self, key: str, problem: str) -> ModelError:
-        return ModelError(
-            f"{self.place}: {key} {problem}",
-            hint="correct the file, or override the value with --hf-overrides",
+    def error(self, key: str, problem: str) -> ConfigError:
+        document, *outer = self.place.split(": ")
+        return ConfigError(
+            document,
+            (*outer, key),
+            problem,
+            hint=CORRECT,
         )
 
     def raw(self, *keys: str) -> Any:
@@ -32,19 +38,23 @@ class ConfigView:
                 return self.values[key]
         return None
 
+    def _written(self, keys: tuple[str, ...]) -> str:
+        """The one of `keys` the config holds, the first when it holds none."""
+        return next((key for key in keys if self.values.get(key) is not None), keys[0])
+
     def integer(self, *keys: str, default: int | None = _MISSING, least: int = 1, most: int = LARGEST) -> int:
         """A whole number between `least` and `most`; `default` when none of `keys` is present."""
         value = self.raw(*keys)
         if value is None:
             if default is _MISSING or default is None:
-                raise self.error(keys[0], "is missing")
+                raise self.error(keys[0], MISSING)
             return default
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(keys[0], f"is {_shown(value)}, not a whole number")
+            raise self.error(self._written(keys), f"is {_shown(value)}, not a whole number")
         if not least <= value <= most:
-            raise self.error(keys[0], f"is {value}; it must lie between {least} and {most}")
+            raise self.error(self._written(keys), f"is {value}; it must lie between {least} and {most}")
         return value
 
     def optional_integer(self, *keys: str, least: int = 0, most: int = LARGEST) -> int | None:
@@ -55,7 +65,7 @@ class ConfigView:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.error(keys[0], f"is {_shown(value)}, not a number")
+            raise self.error(self._written(keys), f"is {_shown(value)}, not a number")
         return float(value)
 
     def flag(self, *keys: str, default: bool = False) -> bool:
@@ -67,7 +77,7 @@ class ConfigView:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise self.error(keys[0], f"is {_shown(value)}, not a text")
+            raise self.error(self._written(keys), f"is {_shown(value)}, not a text")
         return value
 
     def items(self, *keys: str) -> tuple[Any, ...]:
@@ -76,7 +86,7 @@ class ConfigView:
         if value is None:
             return ()
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise self.error(keys[0], f"is {_shown(value)}, not a list")
+            raise self.error(self._written(keys), f"is {_shown(value)}, not a list")
         return tuple(value)
 
     def view(self, *keys: str) -> "ConfigView":
@@ -85,8 +95,8 @@ class ConfigView:
         if value is None:
             return ConfigView({}, f"{self.place}: {keys[0]}")
         if not isinstance(value, Mapping):
-            raise self.error(keys[0], f"is {_shown(value)}, not an object")
-        return ConfigView(value, f"{self.place}: {keys[0]}")
+            raise self.error(self._written(keys), f"is {_shown(value)}, not an object")
+        return ConfigView(value, f"{self.place}: {self._written(keys)}")
 
 
 def _shown(value: Any) -> str:

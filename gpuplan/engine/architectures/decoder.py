@@ -39,7 +39,9 @@ class Sizes:
     layers: int
 
     @classmethod
-    def of(cls, config: ConfigView, *, kv_default: int | None = None, intermediate: int | None = None) -> "Sizes":
+    def of(
+        cls, config: ConfigView, *, kv_default: int | None = None, intermediate: int | None = None
+    ) -> "Sizes":
         """Read from `config`; raises ModelError naming what is missing or impossible."""
         hidden = config.integer("hidden_size", "n_embd", "d_model", "n_embed")
         heads = config.integer("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -49,7 +51,11 @@ class Sizes:
             kv_heads=config.integer("num_key_value_heads", "num_kv_heads", default=kv_default or heads),
             head_size=config.integer("head_dim", default=max(1, hidden // heads)),
             intermediate=config.integer(
-                "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", default=intermediate or 4 * hidden
+                "intermediate_size",
+                "n_inner",
+                "ffn_hidden_size",
+                "ffn_dim",
+                default=intermediate or 4 * hidden,
             ),
             vocabulary=config.integer("vocab_size", "padded_vocab_size"),
             layers=layer_count(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -95,7 +101,9 @@ class Recipe:
     """Further parts of a layer by number and path."""
 
 
-def sliding_layers(config: ConfigView, count: int, *, period: int = 0, first_full: int = 0) -> tuple[bool, ...]:
+def sliding_layers(
+    config: ConfigView, count: int, *, period: int = 0, first_full: int = 0
+) -> tuple[bool, ...]:
     """Which layers slide: `layer_types`, else all but every `period`-th (counted from one); 0: none without a list.
 
     Raises ModelError for a list that does not name each layer.
@@ -122,9 +130,7 @@ def windowed(config: ConfigView, count: int, recipe: Recipe) -> Recipe:
     )
 
 
-def decoder(
-    context: Context, config: ConfigView, size: Sizes, recipe: Recipe, *outside: ResidentPart
-) -> Blueprint:
+def decoder(context: Context, size: Sizes, recipe: Recipe, *outside: ResidentPart) -> Blueprint:
     """The blueprint of a recipe; `outside` are parts beyond embedding, head and final norm (rotary tables, positions)."""
     kinds: dict[bool, tuple[Part, ...]] = {}
     alike = context.quantizer.name is None and recipe.extra is None
@@ -196,12 +202,14 @@ def layer_parts(context: Context, size: Sizes, recipe: Recipe, path: str, index:
 
 def _mlp(context: Context, size: Sizes, recipe: Recipe, path: str) -> tuple[Part, ...]:
     if recipe.gated:
-        up, down = context.gated_mlp(path, size.hidden, size.intermediate, bias=recipe.mlp_bias)
+        first, second = context.gated_mlp(path, size.hidden, size.intermediate, bias=recipe.mlp_bias)
         if recipe.stacked or recipe.stacked_mlp:
-            up = replace(up, scheme=context.quantizer.linear(f"{path}.gate_up_proj"))
-        return (up, down)
+            first = replace(first, scheme=context.quantizer.linear(f"{path}.gate_up_proj"))
+        return (first, second)
     up, down = recipe.plain_names
-    return plain_mlp(context, f"{path}.{up}", f"{path}.{down}", size.hidden, size.intermediate, bias=recipe.mlp_bias)
+    return plain_mlp(
+        context, f"{path}.{up}", f"{path}.{down}", size.hidden, size.intermediate, bias=recipe.mlp_bias
+    )
 
 
 def plain_mlp(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gpuplan.domain.model import Cache, Layer, Part, Partition, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -280,3 +281,15 @@ def build_deepseek_v1(context: Context) -> Blueprint:
         kv_heads=kv_heads,
         head_size=head_size,
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "DeepseekForCausalLM": build_deepseek,
+    "DeepseekV2ForCausalLM": build_deepseek,
+    "DeepseekV3ForCausalLM": build_deepseek,
+    "DeepseekV32ForCausalLM": build_deepseek,
+    "GlmMoeDsaForCausalLM": build_deepseek,
+    "MistralLarge3ForCausalLM": build_deepseek,
+    "AXK1ForCausalLM": build_axk1,
+    "PanguUltraMoEForCausalLM": build_pangu_ultra,
+}

@@ -21,6 +21,7 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     final_norm,
@@ -339,3 +340,9 @@ def build_deepseek_v4(context: Context) -> Blueprint:
         kv_cache_dtype="fp8_ds_mla",
         assumptions=("the vision tower is not counted",) if shape.pictures else (),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "DeepseekV4ForCausalLM": build_deepseek_v4,
+    "DeepseekV4ForConditionalGeneration": build_deepseek_v4,
+}

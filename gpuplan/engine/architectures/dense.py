@@ -6,6 +6,7 @@ vLLM 0.32: vllm/model_executor/models/{llama,qwen2,qwen3,phi3,mimo}.py.
 from gpuplan.domain.model import Layer
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -84,3 +85,12 @@ def _build(
         kv_heads=kv_heads,
         head_size=head_size,
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "LlamaForCausalLM": build_llama,
+    "MistralForCausalLM": build_llama,
+    "Qwen2ForCausalLM": build_qwen2,
+    "MiMoForCausalLM": build_qwen2,
+    "Qwen3ForCausalLM": build_qwen3,
+}

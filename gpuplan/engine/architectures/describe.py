@@ -41,7 +41,7 @@ def describe(
     `dtype`, `quantization` are vLLM's `--dtype` and `--quantization` (None or `auto`: the checkpoint's own);
     `pooling` builds it without an output head. Raises ModelError naming the key that is wrong.
     """
-    view = ConfigView(config, f"config of {name}")
+    view = ConfigView(config, f"config of {name.replace(': ', ':')}")
     architecture = _architecture(view)
     resolved = _dtype(view, dtype)
     quantizer = quantizer_for(config, hf_quant_config, quantization)

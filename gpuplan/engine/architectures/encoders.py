@@ -5,7 +5,17 @@ vLLM 0.32: vllm/model_executor/models/{bert,roberta,modernbert,bert_with_rope}.p
 
 from dataclasses import dataclass, replace
 
-from gpuplan.domain.model import Embedding, Layer, Linear, Part, Partition, Residence, ResidentPart, Shard, Tensor
+from gpuplan.domain.model import (
+    Embedding,
+    Layer,
+    Linear,
+    Part,
+    Partition,
+    Residence,
+    ResidentPart,
+    Shard,
+    Tensor,
+)
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Builder, Context, layer_count, rotary_buffer
 from gpuplan.engine.architectures.moe import MOST_EXPERTS, expert_count, router
@@ -29,7 +39,9 @@ class _Sizes:
         hidden = config.integer("hidden_size", "n_embd", default=768)
         heads = config.integer("num_attention_heads", "n_head", default=12)
         if hidden % heads:
-            raise config.error("num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}")
+            raise config.error(
+                "num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}"
+            )
         return cls(
             hidden=hidden,
             heads=heads,
@@ -59,7 +71,9 @@ def build_bert(context: Context) -> Blueprint:
         _buffer("position ids", size.positions, INTEGER),
     )
     parts = (
-        *_attention(context, size, "{path}.attention.self.qkv_proj", "{path}.attention.output.dense", bias=True),
+        *_attention(
+            context, size, "{path}.attention.self.qkv_proj", "{path}.attention.output.dense", bias=True
+        ),
         context.linear("intermediate.dense", size.hidden, size.wide, Shard.COLUMN, bias=True),
         context.linear("output.dense", size.wide, size.hidden, Shard.ROW, bias=True),
         context.norm("LayerNorms", 2 * size.hidden, bias=True),
@@ -143,7 +157,8 @@ def build_rope_bert(context: Context) -> Blueprint:
     every = config.integer("moe_every_n_layers", default=0, least=0)
     sparse = _nomic_experts(context, size) if every else ()
     layers = tuple(
-        (*attention, *(sparse if every and index % every == 1 else dense), norms) for index in range(size.layers)
+        (*attention, *(sparse if every and index % every == 1 else dense), norms)
+        for index in range(size.layers)
     )
     outside = (
         *_tables(context, size, types=size.types),
@@ -158,7 +173,9 @@ def _rope_head(context: Context, size: _Sizes) -> tuple[ResidentPart, ...]:
     if not context.architecture.endswith("ForSequenceClassification"):
         return ()
     hidden = size.hidden
-    return (_float32("pooler and classifier", hidden * (hidden + 1) + label_count(context.config) * (hidden + 1)),)
+    return (
+        _float32("pooler and classifier", hidden * (hidden + 1) + label_count(context.config) * (hidden + 1)),
+    )
 
 
 def _nomic_experts(context: Context, size: _Sizes) -> tuple[Part, ...]:
@@ -181,7 +198,9 @@ def _attention(context: Context, size: _Sizes, qkv: str, output: str, *, bias: b
     )
 
 
-def _tables(context: Context, size: _Sizes, *, positions: int = 0, types: int = 0) -> tuple[ResidentPart, ...]:
+def _tables(
+    context: Context, size: _Sizes, *, positions: int = 0, types: int = 0
+) -> tuple[ResidentPart, ...]:
     """Words, and positions and token types where the class learns them: all padded and divided like a vocabulary."""
     rows = (("words", size.vocabulary), ("positions", positions), ("token types", types))
     return tuple(
@@ -191,7 +210,9 @@ def _tables(context: Context, size: _Sizes, *, positions: int = 0, types: int = 
     )
 
 
-def _encoder(size: _Sizes, layers: tuple[tuple[Part, ...], ...], outside: tuple[ResidentPart, ...]) -> Blueprint:
+def _encoder(
+    size: _Sizes, layers: tuple[tuple[Part, ...], ...], outside: tuple[ResidentPart, ...]
+) -> Blueprint:
     known: dict[int, Layer] = {}
     for parts in layers:
         known.setdefault(id(parts), Layer(name="encoder", parts=parts, intermediate=size.wide))
@@ -250,6 +271,7 @@ BUILDERS: dict[str, Builder] = {
         build_modernbert,
     ),
     **dict.fromkeys(
-        ("GteModel", "GteNewModel", "NewModel", "NomicBertModel", "GteNewForSequenceClassification"), build_rope_bert
+        ("GteModel", "GteNewModel", "NewModel", "NomicBertModel", "GteNewForSequenceClassification"),
+        build_rope_bert,
     ),
 }

@@ -8,7 +8,7 @@ from gpuplan.engine.architectures.clip_vision import clip_tower, tower_of
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Context
 from gpuplan.engine.architectures.decoder import HeadNorms, Recipe, Sizes, decoder, sliding_layers
-from gpuplan.engine.architectures.rotary import text_rotary
+from gpuplan.engine.architectures.rotary import tables_in_use, text_rotary
 from gpuplan.engine.architectures.wrapping import inherited, tower_parts, with_towers
 
 HEAD_SIZE = 256
@@ -20,7 +20,9 @@ LOCAL_ROTATION = ConfigView({}, "rope_parameters")
 
 def _sizes(config: ConfigView, *, kv_default: int | None = None) -> Sizes:
     """Gemma's heads are 256 wide whatever the hidden size."""
-    view = config if "head_dim" in config else ConfigView({**config.values, "head_dim": HEAD_SIZE}, config.place)
+    view = (
+        config if "head_dim" in config else ConfigView({**config.values, "head_dim": HEAD_SIZE}, config.place)
+    )
     return Sizes.of(view, kv_default=kv_default)
 
 
@@ -29,8 +31,10 @@ def build_gemma(context: Context) -> Blueprint:
     config = context.config
     size = _sizes(config)
     rotary = text_rotary(_with_positions(config, 8192), size.head_size, context.itemsize)
-    recipe = Recipe(tied=config.flag("tie_word_embeddings", default=True), everywhere=True, norm_everywhere=True)
-    return decoder(context, config, size, recipe, rotary)
+    recipe = Recipe(
+        tied=config.flag("tie_word_embeddings", default=True), everywhere=True, norm_everywhere=True
+    )
+    return decoder(context, size, recipe, rotary)
 
 
 def build_gemma2(context: Context) -> Blueprint:
@@ -49,7 +53,7 @@ def build_gemma2(context: Context) -> Blueprint:
         norm_everywhere=True,
     )
     rotary = text_rotary(_with_positions(config, 8192), size.head_size, context.itemsize)
-    return decoder(context, config, size, recipe, rotary)
+    return decoder(context, size, recipe, rotary)
 
 
 def build_gemma3(context: Context) -> Blueprint:
@@ -74,7 +78,7 @@ def build_gemma3(context: Context) -> Blueprint:
     )
     scaled = text_rotary(positions, size.head_size, context.itemsize, layer_type="full_attention")
     local = text_rotary(positions, size.head_size, context.itemsize, rope=LOCAL_ROTATION)
-    return decoder(context, config, size, recipe, scaled, local)
+    return decoder(context, size, recipe, *tables_in_use(recipe.sliding, local, scaled))
 
 
 def _with_positions(config: ConfigView, default: int) -> ConfigView:
@@ -86,7 +90,7 @@ def _with_positions(config: ConfigView, default: int) -> ConfigView:
 def build_gemma3_vision(context: Context) -> Blueprint:
     """Gemma 3 with SigLIP; a plain matrix projects its pooled patches."""
     config = context.config
-    view = inherited(context, config.view("text_config"), "tie_word_embeddings")
+    view = inherited(context, "text_config")
     hidden = view.integer("hidden_size", default=2304)
     vision = config.view("vision_config")
     tower = tower_of(vision, clip=False)

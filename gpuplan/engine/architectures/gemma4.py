@@ -30,7 +30,7 @@ from gpuplan.engine.architectures.context import (
 from gpuplan.engine.architectures.decoder import FULL, SLIDING
 from gpuplan.engine.architectures.moe import MOST_EXPERTS, router
 from gpuplan.engine.architectures.quantizer import NoQuantizer
-from gpuplan.engine.architectures.rotary import text_rotary
+from gpuplan.engine.architectures.rotary import tables_in_use, text_rotary
 from gpuplan.engine.architectures.wrapping import inherited, tower_buffer, tower_parts, with_towers
 
 PERIOD = 6
@@ -95,7 +95,8 @@ def build_gemma4(context: Context) -> Blueprint:
     )
     every = (context.norm("norm", text.hidden), *_per_layer_tables(context, config, text, vocabulary))
     local, wide = _head_sizes(config)
-    rotary = (
+    rotary = tables_in_use(
+        text.sliding,
         text_rotary(config, local, context.itemsize, rope=_rotation(config, SLIDING)),
         text_rotary(config, wide, context.itemsize, rope=_whole(_rotation(config, FULL))),
     )
@@ -157,7 +158,9 @@ def _attention(
     if not slides and config.flag("attention_k_eq_v"):
         kv_heads = config.integer("num_global_key_value_heads", default=kv_heads)
     bias = config.flag("attention_bias")
-    qkv, output = context.attention(path, text.hidden, text.heads, kv_heads, size, bias=bias, output_bias=bias)
+    qkv, output = context.attention(
+        path, text.hidden, text.heads, kv_heads, size, bias=bias, output_bias=bias
+    )
     window = config.integer("sliding_window", default=512) if slides else None
     cache = attention_cache(kv_heads, size, window=window)
     if not shared:
@@ -212,7 +215,7 @@ def _per_layer_tables(context: Context, config: ConfigView, text: _Text, vocabul
 def build_gemma4_towers(context: Context) -> Blueprint:
     """Gemma 4 with its vision and, where configured, audio tower."""
     config = context.config
-    view = inherited(context, config.view("text_config"), "tie_word_embeddings")
+    view = inherited(context, "text_config")
     hidden = view.integer("hidden_size")
     vision, encoder = _vision(context, config.view("vision_config"), hidden)
     if "audio_config" not in config:
@@ -229,7 +232,9 @@ def _tower_context(context: Context, vision: ConfigView) -> Context:
     return replace(context, quantizer=NoQuantizer())
 
 
-def _vision(context: Context, vision: ConfigView, text_hidden: int) -> tuple[tuple[ResidentPart, ...], Encoder]:
+def _vision(
+    context: Context, vision: ConfigView, text_hidden: int
+) -> tuple[tuple[ResidentPart, ...], Encoder]:
     context = _tower_context(context, vision)
     hidden, wide = vision.integer("hidden_size"), vision.integer("intermediate_size")
     heads = vision.integer("num_attention_heads")
@@ -260,7 +265,9 @@ def _vision(context: Context, vision: ConfigView, text_hidden: int) -> tuple[tup
     scales = 2 * hidden * context.itemsize if vision.flag("standardize") else 0
     clips = 7 * count * CLIPS * context.itemsize if vision.flag("use_clipped_linears") else 0
     buffers = Tensor(
-        name="frequencies, scales, bounds", partition=Partition(units=scales + clips + 2 * 4 * (size // 4)), itemsize=1
+        name="frequencies, scales, bounds",
+        partition=Partition(units=scales + clips + 2 * 4 * (size // 4)),
+        itemsize=1,
     )
     encoder = Encoder(
         kind="vision",
@@ -294,7 +301,9 @@ def _audio(context: Context, audio: ConfigView, text_hidden: int) -> tuple[tuple
     first, second = channels
     parts: list[Part] = [
         context.norm("subsampling", first * 9 + first + second * first * 9 + second),
-        _whole_linear(context, "audio_tower.subsample_conv_projection.input_proj_linear", second * 32, hidden),
+        _whole_linear(
+            context, "audio_tower.subsample_conv_projection.input_proj_linear", second * 32, hidden
+        ),
         _whole_linear(context, "audio_tower.output_proj", hidden, out, bias=True),
         _whole_linear(context, "embed_audio.embedding_projection", out, text_hidden),
     ]

@@ -5,6 +5,7 @@ vLLM 0.32: vllm/model_executor/models/gpt_oss.py.
 
 from gpuplan.domain.model import Layer
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -70,3 +71,8 @@ def build_gpt_oss(context: Context) -> Blueprint:
         everywhere=True,
         rotary=(rotary_buffer(positions, size.head_size, FLOAT32),),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "GptOssForCausalLM": build_gpt_oss,
+}

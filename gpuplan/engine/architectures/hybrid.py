@@ -10,6 +10,7 @@ from dataclasses import replace
 from gpuplan.domain.model import Cache, Layer, Part, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -332,3 +333,15 @@ def build_falcon_h1(context: Context) -> Blueprint:
         norm=Residence.LAST,
         outside=(rotary(context, config.integer("attn_rotary_emb", default=head_size), 8192),),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "MambaForCausalLM": build_mamba,
+    "FalconMambaForCausalLM": build_mamba,
+    "Mamba2ForCausalLM": build_mamba2,
+    "JambaForCausalLM": build_jamba,
+    "JambaForSequenceClassification": build_jamba,
+    "BambaForCausalLM": build_bamba,
+    "GraniteMoeHybridForCausalLM": build_granite_hybrid,
+    "FalconH1ForCausalLM": build_falcon_h1,
+}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpuplan.domain.model import Encoder, Linear, Part, Partition, Residence, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import MOST_LAYERS, Blueprint, Context
+from gpuplan.engine.architectures.context import Builder, MOST_LAYERS, Blueprint, Context
 from gpuplan.engine.architectures.lfm2 import build_lfm2, build_lfm2_moe
 from gpuplan.engine.architectures.nemotron import build_nemotron_h
 from gpuplan.errors import ModelError
@@ -184,3 +184,12 @@ def _radio_patches(context: Context, vision: ConfigView, hidden: int, patch: int
     inputs = 3 * patch * patch * (1 + (frames if frames > 1 else 0))
     learned = Partition(units=(inputs + side * side + tokens + registers) * hidden)
     return (Tensor(name="patch_generator", partition=learned, itemsize=context.itemsize),)
+
+
+BUILDERS: dict[str, Builder] = {
+    "Lfm2VlForConditionalGeneration": build_lfm2_vl,
+    "NemotronH_Nano_VL_V2": build_nemotron_h_vl,
+    "NemotronH_Nano_Omni_Reasoning_V3": build_nemotron_h_vl,
+    "NemotronH_Super_Omni_Reasoning_V3": build_nemotron_h_vl,
+    "NemotronH_Omni_Reasoning_V3": build_nemotron_h_vl,
+}

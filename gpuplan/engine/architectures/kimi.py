@@ -19,7 +19,7 @@ from gpuplan.domain.model import (
     Tensor,
 )
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Blueprint, Context, final_norm, layer_count, parts_of
+from gpuplan.engine.architectures.context import Builder, Blueprint, Context, final_norm, layer_count, parts_of
 from gpuplan.engine.architectures.deepseek import ExpertShape, deepseek_blueprint, layer_norms
 from gpuplan.engine.architectures.mla import (
     FLOAT32,
@@ -317,3 +317,11 @@ def build_kimi_k3(context: Context) -> Blueprint:
     tower, encoder = tower_parts(context, context.config.view("vision_config"), text.integer("hidden_size"))
     blueprint = hybrid_blueprint(context, text, LANGUAGE, LANGUAGE_HEAD)
     return replace(blueprint, parts=(*blueprint.parts, *tower), encoders=(encoder,))
+
+
+BUILDERS: dict[str, Builder] = {
+    "KimiK25ForConditionalGeneration": build_kimi_k25,
+    "KimiK3ForConditionalGeneration": build_kimi_k3,
+    "KimiLinearForCausalLM": build_kimi_linear,
+    "KimiVLForConditionalGeneration": build_kimi_vl,
+}

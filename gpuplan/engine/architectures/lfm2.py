@@ -4,7 +4,7 @@ vLLM 0.32: vllm/model_executor/models/{lfm2,lfm2_moe}.py.
 """
 
 from gpuplan.domain.model import Layer, Linear, Part, Residence, Shard
-from gpuplan.engine.architectures.context import Blueprint, Context, layer_count
+from gpuplan.engine.architectures.context import Builder, Blueprint, Context, layer_count
 from gpuplan.engine.architectures.hybrid import (
     MlpOf,
     attention_layers,
@@ -98,3 +98,9 @@ def _lfm2(context: Context, mlp: MlpOf, wide: int, convolved: int) -> Blueprint:
     table = rotary(context, head_size, 128_000)
     layers = tuple(layer(index) for index in range(count))
     return frame(context, layers, tied=True, norm=Residence.LAST, outside=(table,))
+
+
+BUILDERS: dict[str, Builder] = {
+    "Lfm2ForCausalLM": build_lfm2,
+    "Lfm2MoeForCausalLM": build_lfm2_moe,
+}

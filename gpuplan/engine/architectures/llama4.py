@@ -18,6 +18,7 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -178,3 +179,9 @@ def _layer(context: Context, hidden: int, heads: int, wide: int) -> tuple[Part, 
         context.norm("input_layernorm", hidden, bias=True),
         context.norm("post_attention_layernorm", hidden, bias=True),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "Llama4ForCausalLM": build_llama4,
+    "Llama4ForConditionalGeneration": build_llama4,
+}

@@ -33,7 +33,12 @@ def build_llava(context: Context) -> Blueprint:
     used = layers_used(context, tower.layers, -2)
     projector = _projector(context, tower.hidden, view.integer("hidden_size", default=4096))
     parts = clip_tower(context, tower, "vision_tower.vision_model", used=used)
-    return _with(context, view, (*parts, *tower_parts(projector)), _encoder(tower, used, tower.patches, tower.positions))
+    return _with(
+        context,
+        view,
+        (*parts, *tower_parts(projector)),
+        _encoder(tower, used, tower.patches, tower.positions),
+    )
 
 
 def build_llava_next(context: Context) -> Blueprint:
@@ -80,7 +85,11 @@ def build_llava_onevision(context: Context) -> Blueprint:
 def build_paligemma(context: Context) -> Blueprint:
     """PaliGemma: SigLIP, one linear layer, Gemma."""
     view, vision = _parts_of(context)
-    view = view if "tie_word_embeddings" in view else ConfigView({**view.values, "tie_word_embeddings": True}, view.place)
+    view = (
+        view
+        if "tie_word_embeddings" in view
+        else ConfigView({**view.values, "tie_word_embeddings": True}, view.place)
+    )
     tower = tower_of(vision, clip=False)
     width = context.config.integer("projection_dim", default=vision.integer("projection_dim", default=2048))
     parts = clip_tower(context, tower, "vision_tower.vision_model")
@@ -92,13 +101,15 @@ def build_paligemma(context: Context) -> Blueprint:
 def build_mistral3(context: Context) -> Blueprint:
     """Mistral Small 3.1 and later: Pixtral with neighbouring patches merged."""
     view, vision = _parts_of(context)
-    return _pixtral(context, view, vision, merge=context.config.integer("spatial_merge_size", default=2, most=64))
+    return _pixtral(
+        context, view, vision, merge=context.config.integer("spatial_merge_size", default=2, most=64)
+    )
 
 
 def _parts_of(context: Context) -> tuple[ConfigView, ConfigView]:
     """Configs of the language model and the tower."""
     config = context.config
-    view = inherited(context, config.view("text_config"), "tie_word_embeddings")
+    view = inherited(context, "text_config")
     return view, config.view("vision_config")
 
 
@@ -126,7 +137,12 @@ def _encoder(tower: Tower, used: int, tokens: int, patches: int) -> Encoder:
 
 
 def _projector(
-    context: Context, inputs: int, hidden: int, *, bias_default: bool = True, path: str = "multi_modal_projector"
+    context: Context,
+    inputs: int,
+    hidden: int,
+    *,
+    bias_default: bool = True,
+    path: str = "multi_modal_projector",
 ) -> tuple[Part, ...]:
     """Two linear layers, split by columns and rows."""
     bias = context.config.flag("multimodal_projector_bias", default=bias_default)
@@ -171,7 +187,9 @@ def _pixtral(context: Context, view: ConfigView, vision: ConfigView, *, merge: i
     channels = vision.integer("num_channels", default=3, most=64)
     parts: list[Part] = [context.norm("patch_conv, ln_pre", channels * patch * patch * hidden + hidden)]
     for index in range(used):
-        parts += _pixtral_layer(context, f"vision_tower.transformer.layers.{index}", hidden, heads, size, wide)
+        parts += _pixtral_layer(
+            context, f"vision_tower.transformer.layers.{index}", hidden, heads, size, wide
+        )
     text_hidden = view.integer("hidden_size", default=4096)
     if merge > 1 or context.architecture.startswith("Mistral3"):
         parts.append(context.norm("projector norm, merging_layer", hidden + merge * merge * hidden * hidden))
@@ -214,8 +232,7 @@ def build_pixtral(context: Context) -> Blueprint:
     """Pixtral in Mistral's own form (`params.json` turned into a config): adapter instead of projector."""
     view, vision = _parts_of(context)
     view = view if "hidden_size" in view else context.config
-    made = _pixtral(replace(context, architecture="Pixtral"), view, vision, merge=1)
-    return made
+    return _pixtral(replace(context, architecture="Pixtral"), view, vision, merge=1)
 
 
 BUILDERS: dict[str, Builder] = {

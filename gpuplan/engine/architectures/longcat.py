@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuplan.domain.model import Layer, Part, Partition, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Blueprint, Context, final_norm, layer_count, parts_of
+from gpuplan.engine.architectures.context import Builder, Blueprint, Context, final_norm, layer_count, parts_of
 from gpuplan.engine.architectures.mla import (
     FLOAT32,
     LatentShape,
@@ -89,3 +89,8 @@ def _experts(context: Context, path: str, config: ConfigView, hidden: int) -> tu
             config.integer("expert_ffn_hidden_size", "moe_intermediate_size"),
         ),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "LongcatFlashForCausalLM": build_longcat_flash,
+}

@@ -6,6 +6,7 @@ vLLM 0.32: vllm/model_executor/models/mimo_v2.py.
 from gpuplan.domain.model import Cache, Layer, Part
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -101,3 +102,9 @@ def _experts(context: Context, config: ConfigView, path: str, hidden: int) -> tu
             config.integer("moe_intermediate_size"),
         ),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "MiMoV2FlashForCausalLM": build_mimo_v2,
+    "MiMoV2ForCausalLM": build_mimo_v2,
+}

@@ -5,6 +5,7 @@ vLLM 0.32: vllm/model_executor/models/{minicpm3,minicpm}.py.
 
 from gpuplan.domain.model import Layer, Partition, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -58,3 +59,8 @@ def build_minicpm3(context: Context) -> Blueprint:
         kv_heads=shape.heads,
         head_size=shape.head,
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "MiniCPM3ForCausalLM": build_minicpm3,
+}

@@ -22,6 +22,7 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     MOST_LAYERS,
     Blueprint,
     Context,
@@ -258,3 +259,10 @@ def _projector(
         context.linear(f"{path}.linear_1", inputs, middle, Shard.COLUMN, bias=bias),
         context.linear(f"{path}.linear_2", middle, outputs, Shard.ROW, bias=bias),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "MiniMaxM2ForCausalLM": build_minimax_m2,
+    "MiniMaxM3SparseForCausalLM": build_minimax_m3,
+    "MiniMaxM3SparseForConditionalGeneration": build_minimax_m3,
+}

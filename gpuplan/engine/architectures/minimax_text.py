@@ -18,7 +18,7 @@ from gpuplan.domain.model import (
     Tensor,
 )
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Blueprint, Context, layer_count, parts_of, rotary_buffer
+from gpuplan.engine.architectures.context import Builder, Blueprint, Context, layer_count, parts_of, rotary_buffer
 from gpuplan.engine.architectures.hybrid import attention_layers, attention_mixer
 from gpuplan.engine.architectures.moe import (
     FLOAT32,
@@ -128,3 +128,10 @@ def _mlp(context: Context, config: ConfigView, path: str, hidden: int) -> tuple[
         router(context, f"{block}.gate", hidden, experts, itemsize=FLOAT32),
         context.experts(f"{block}.experts", experts, top_k, hidden, width),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "MiniMaxText01ForCausalLM": build_minimax_text,
+    "MiniMaxM1ForCausalLM": build_minimax_text,
+    "MiniMaxForCausalLM": build_minimax_text,
+}

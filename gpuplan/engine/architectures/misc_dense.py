@@ -1,12 +1,12 @@
 """Dense decoders beside Llama, Qwen and Gemma, each as a recipe.
 
-vLLM 0.32: vllm/model_executor/models/{apertus,arcee,bloom,chatglm,commandr,ernie45,exaone,exaone4,falcon,glm4,gpt2,gpt_j,
-granite,hyperclovax,internlm2,minicpm,nemotron,opt,orion,phi3,plamo3,solar,stablelm,telechat2}.py.
+vLLM 0.32: vllm/model_executor/models/{apertus,commandr,ernie45,exaone,exaone4,glm4,granite,
+hyperclovax,internlm2,minicpm,nemotron,orion,phi3,plamo3,solar,stablelm,telechat2}.py.
 """
 
 from dataclasses import replace
 
-from gpuplan.domain.model import CacheKind, Part, Partition, Residence, ResidentPart, Shard, Tensor
+from gpuplan.domain.model import CacheKind, Part, Partition, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Builder, Context
 from gpuplan.engine.architectures.decoder import (
@@ -19,16 +19,14 @@ from gpuplan.engine.architectures.decoder import (
 )
 from gpuplan.engine.architectures.rotary import text_rotary
 
-FALCON_HEADS, FALCON_LAYERS = 71, 32
-
 
 def rotated(context: Context, size: Sizes, recipe: Recipe) -> Blueprint:
     """A recipe with an ordinary rotary table."""
     table = text_rotary(context.config, size.head_size, context.itemsize)
-    return decoder(context, context.config, size, recipe, table)
+    return decoder(context, size, recipe, table)
 
 
-def _tied(config: ConfigView, *, default: bool = False) -> bool:
+def tied(config: ConfigView, *, default: bool = False) -> bool:
     return config.flag("tie_word_embeddings", default=default)
 
 
@@ -38,7 +36,10 @@ def build_llama_like(context: Context) -> Blueprint:
     size = Sizes.of(config)
     bias = config.flag("attention_bias", "bias")
     recipe = Recipe(
-        qkv_bias=bias or config.flag("qkv_bias"), output_bias=bias, mlp_bias=config.flag("mlp_bias"), tied=_tied(config)
+        qkv_bias=bias or config.flag("qkv_bias"),
+        output_bias=bias,
+        mlp_bias=config.flag("mlp_bias"),
+        tied=tied(config),
     )
     return rotated(context, size, windowed(config, size.layers, recipe))
 
@@ -47,7 +48,7 @@ def build_phi3(context: Context) -> Blueprint:
     """Phi-3, Phi-3.5 and Phi-4: Llama whose checkpoint stacks its projections."""
     config = context.config
     size = Sizes.of(config)
-    recipe = Recipe(tied=_tied(config), stacked=True)
+    recipe = Recipe(tied=tied(config), stacked=True)
     return rotated(context, size, windowed(config, size.layers, recipe))
 
 
@@ -65,7 +66,7 @@ def build_exaone4(context: Context) -> Blueprint:
         head_norms=HeadNorms.HEAD,
         sliding=sliding_layers(config, size.layers, period=max(0, period)),
         window=config.optional_integer("sliding_window"),
-        tied=_tied(config),
+        tied=tied(config),
     )
     return rotated(context, size, recipe)
 
@@ -102,158 +103,13 @@ def _cohere(context: Context, norms: HeadNorms) -> Blueprint:
     return rotated(context, Sizes.of(context.config), recipe)
 
 
-def build_falcon(context: Context) -> Blueprint:
-    """Falcon: one KV head or grouped ones, a MLP without gate, one to two LayerNorms."""
-    config = context.config
-    grouped = config.flag("new_decoder_architecture")
-    heads = config.integer("num_attention_heads", "n_head", default=FALCON_HEADS)
-    kv_heads = heads
-    if grouped:
-        kv_heads = config.integer("num_kv_heads", "n_head_kv", default=heads)
-    elif config.flag("multi_query", default=True):
-        kv_heads = 1
-    view = ConfigView({**config.values, "num_attention_heads": heads, "num_key_value_heads": kv_heads}, config.place)
-    size = Sizes.of(view)
-    in_parallel = config.integer("num_ln_in_parallel_attn", default=2 if grouped else 1)
-    parallel = config.flag("parallel_attn", default=True)
-    bias = config.flag("bias")
-    recipe = Recipe(
-        qkv_bias=bias,
-        output_bias=bias,
-        mlp_bias=bias,
-        gated=False,
-        names=("self_attention", "query_key_value", "dense", "mlp"),
-        plain_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norms=1 if parallel and in_parallel == 1 else 2,
-        norm_bias=True,
-        tied=_tied(config, default=True),
-        everywhere=True,
-        norm_everywhere=True,
-        stacked=True,
-    )
-    if config.flag("alibi"):
-        return decoder(context, view, size, recipe)
-    return rotated(replace(context, config=_positions(view, 2048)), size, recipe)
-
-
-def _positions(config: ConfigView, default: int) -> ConfigView:
-    if config.raw("max_position_embeddings") is not None:
-        return config
-    return ConfigView({**config.values, "max_position_embeddings": default}, config.place)
-
-
-def build_bloom(context: Context) -> Blueprint:
-    """BLOOM: ALiBi, biases everywhere, a norm after the embedding."""
-    config = context.config
-    size = Sizes.of(config)
-    recipe = Recipe(
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        gated=False,
-        names=("self_attention", "query_key_value", "dense", "mlp"),
-        plain_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norm_bias=True,
-        tied=_tied(config, default=True),
-        everywhere=True,
-        norm_everywhere=True,
-        stacked=True,
-    )
-    norm = ResidentPart(part=context.norm("embedding norm", size.hidden, bias=True), residence=Residence.EVERY)
-    return decoder(context, config, size, recipe, norm)
-
-
-def build_gpt2(context: Context) -> Blueprint:
-    """GPT-2: learned positions on every pipeline stage."""
-    config = context.config
-    size = Sizes.of(config)
-    recipe = Recipe(
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        gated=False,
-        names=("attn", "c_attn", "c_proj", "mlp"),
-        plain_names=("c_fc", "c_proj"),
-        norm_bias=True,
-        tied=_tied(config, default=True),
-        everywhere=True,
-        norm_everywhere=True,
-        stacked=True,
-    )
-    positions = config.integer("n_positions", "max_position_embeddings", default=1024)
-    return decoder(context, config, size, recipe, _table(context, "positions", positions * size.hidden))
-
-
-def _table(context: Context, name: str, units: int, residence: Residence = Residence.EVERY) -> ResidentPart:
-    part = Tensor(name=name, partition=Partition(units=units), itemsize=context.itemsize)
-    return ResidentPart(part=part, residence=residence)
-
-
-def build_gptj(context: Context) -> Blueprint:
-    """GPT-J: one norm a layer, a head with bias."""
-    config = context.config
-    size = Sizes.of(config)
-    recipe = Recipe(
-        gated=False,
-        names=("attn", "qkv_proj", "out_proj", "mlp"),
-        plain_names=("fc_in", "fc_out"),
-        mlp_bias=True,
-        norms=1,
-        norm_bias=True,
-        tied=False,
-        everywhere=True,
-        norm_everywhere=True,
-        head_bias=True,
-    )
-    rotary = config.integer("rotary_dim", default=64)
-    positions = config.integer("n_positions", "max_position_embeddings", default=2048)
-    table = replace(_table(context, "rotary cache", positions * rotary), buffer=True)
-    return decoder(context, config, size, recipe, table)
-
-
-def build_opt(context: Context) -> Blueprint:
-    """OPT: learned positions, an embedding that may be narrower than the layers."""
-    config = context.config
-    size = Sizes.of(config)
-    bias = config.flag("enable_bias", default=True)
-    narrow = config.integer("word_embed_proj_dim", default=size.hidden)
-    before = config.flag("do_layer_norm_before", default=True) and not config.flag("_remove_final_layer_norm")
-    recipe = Recipe(
-        qkv_bias=bias,
-        output_bias=bias,
-        mlp_bias=bias,
-        gated=False,
-        names=("self_attn", "qkv_proj", "out_proj", ""),
-        plain_names=("fc1", "fc2"),
-        norm_bias=True,
-        final_norm=before,
-        norm_everywhere=True,
-        tied=_tied(config, default=True),
-        everywhere=True,
-        prefix="model.decoder",
-    )
-    outside = [_table(context, "positions", (config.integer("max_position_embeddings", default=2048) + 2) * size.hidden)]
-    if narrow != size.hidden:
-        both = (("project_in", narrow, size.hidden), ("project_out", size.hidden, narrow))
-        outside += [
-            ResidentPart(
-                part=context.linear(f"model.decoder.{name}", inputs, outputs, Shard.REPLICATED),
-                residence=Residence.EVERY,
-            )
-            for name, inputs, outputs in both
-        ]
-    made = decoder(context, config, size, recipe, *outside)
-    tables = context.vocabulary_parts(size.vocabulary, narrow, tied=recipe.tied, prefix=recipe.prefix, everywhere=True)
-    return replace(made, parts=(*tables, *made.parts[len(tables) :]))
-
-
 def build_stablelm(context: Context) -> Blueprint:
     """StableLM: LayerNorms, optional biases of query, key and value."""
     config = context.config
     recipe = Recipe(
         qkv_bias=config.flag("use_qkv_bias"),
         norm_bias=True,
-        tied=_tied(config),
+        tied=tied(config),
         everywhere=True,
         norm_everywhere=True,
     )
@@ -262,15 +118,17 @@ def build_stablelm(context: Context) -> Blueprint:
 
 def build_orion(context: Context) -> Blueprint:
     """Orion: Llama with LayerNorms."""
-    recipe = Recipe(norm_bias=True, tied=_tied(context.config), everywhere=True, norm_everywhere=True)
+    recipe = Recipe(norm_bias=True, tied=tied(context.config), everywhere=True, norm_everywhere=True)
     return rotated(context, Sizes.of(context.config), recipe)
 
 
 def build_everywhere(context: Context) -> Blueprint:
     """InternLM2 and MiniCPM: Llama with embedding, head and norm on every pipeline stage."""
     config = context.config
-    names = ("attention", "wqkv", "wo", "feed_forward") if "InternLM" in context.architecture else Recipe().names
-    recipe = Recipe(names=names, tied=_tied(config), everywhere=True, norm_everywhere=True)
+    names = (
+        ("attention", "wqkv", "wo", "feed_forward") if "InternLM" in context.architecture else Recipe().names
+    )
+    recipe = Recipe(names=names, tied=tied(config), everywhere=True, norm_everywhere=True)
     return rotated(context, Sizes.of(config), recipe)
 
 
@@ -284,7 +142,7 @@ def build_nemotron(context: Context) -> Blueprint:
         mlp_bias=config.flag("mlp_bias"),
         gated=False,
         norm_bias=True,
-        tied=_tied(config),
+        tied=tied(config),
     )
     view = config if "partial_rotary_factor" in config else _half_rotated(config)
     return rotated(replace(context, config=view), Sizes.of(config), recipe)
@@ -301,49 +159,11 @@ def build_glm4(context: Context) -> Blueprint:
     """GLM-4-0414: four norms a layer."""
     config = context.config
     size = Sizes.of(config)
-    recipe = Recipe(qkv_bias=config.flag("attention_bias"), norms=4, tied=_tied(config), stacked_mlp=True)
+    recipe = Recipe(qkv_bias=config.flag("attention_bias"), norms=4, tied=tied(config), stacked_mlp=True)
     view = config
     if "partial_rotary_factor" not in config:
         view = ConfigView({**config.values, "partial_rotary_factor": 0.5}, config.place)
     return rotated(replace(context, config=view), size, recipe)
-
-
-def build_chatglm(context: Context) -> Blueprint:
-    """ChatGLM2, ChatGLM3 and the first GLM-4."""
-    config = context.config
-    heads = config.integer("num_attention_heads")
-    grouped = config.flag("multi_query_attention")
-    kv_heads = config.integer("multi_query_group_num", default=1) if grouped else heads
-    hidden = config.integer("hidden_size")
-    view = ConfigView(
-        {
-            **config.values,
-            "num_key_value_heads": kv_heads,
-            "head_dim": hidden // heads or 1,
-            "intermediate_size": config.integer("ffn_hidden_size"),
-            "vocab_size": config.integer("padded_vocab_size", "vocab_size"),
-            "max_position_embeddings": config.integer("seq_length", default=2048),
-            "partial_rotary_factor": 0.5,
-            "num_hidden_layers": config.integer("num_layers", "num_hidden_layers"),
-        },
-        config.place,
-    )
-    bias = config.flag("add_bias_linear")
-    rms = config.flag("rmsnorm", default=True)
-    recipe = Recipe(
-        qkv_bias=bias or config.flag("add_qkv_bias"),
-        output_bias=bias,
-        mlp_bias=bias,
-        names=("self_attention", "query_key_value", "dense", "mlp"),
-        norm_bias=not rms,
-        final_norm=config.flag("post_layer_norm", default=True),
-        norm_everywhere=True,
-        tied=_tied(config),
-        everywhere=True,
-        prefix="transformer.encoder",
-        stacked=True,
-    )
-    return rotated(replace(context, config=view), Sizes.of(view), recipe)
 
 
 def build_hyperclovax(context: Context) -> Blueprint:
@@ -355,7 +175,7 @@ def build_hyperclovax(context: Context) -> Blueprint:
         output_bias=bias,
         mlp_bias=config.flag("mlp_bias"),
         norms=4 if config.flag("use_post_norm") else 2,
-        tied=_tied(config),
+        tied=tied(config),
     )
     return rotated(context, Sizes.of(config), recipe)
 
@@ -371,7 +191,7 @@ def build_plamo3(context: Context) -> Blueprint:
         head_norms=HeadNorms.HEAD,
         sliding=sliding_layers(config, size.layers, period=period),
         window=window,
-        tied=_tied(config),
+        tied=tied(config),
         everywhere=True,
         norm_everywhere=True,
         stacked=True,
@@ -396,7 +216,7 @@ def build_apertus(context: Context) -> Blueprint:
         mlp_bias=config.flag("mlp_bias"),
         gated=False,
         head_norms=HeadNorms.HEAD,
-        tied=_tied(config),
+        tied=tied(config),
         extra=extra,
     )
     return rotated(context, size, windowed(config, size.layers, recipe))
@@ -411,7 +231,7 @@ def build_telechat2(context: Context) -> Blueprint:
         del index, path
         return (context.norm("down_proj bias", size.hidden),)
 
-    recipe = Recipe(output_bias=True, tied=_tied(config), extra=extra)
+    recipe = Recipe(output_bias=True, tied=tied(config), extra=extra)
     return rotated(context, size, recipe)
 
 
@@ -424,7 +244,7 @@ def build_exaone3(context: Context) -> Blueprint:
         output_bias=bias,
         mlp_bias=config.flag("mlp_bias"),
         names=("attn.attention", "qkv_proj", "out_proj", "mlp"),
-        tied=_tied(config),
+        tied=tied(config),
         prefix="transformer",
     )
     return rotated(context, Sizes.of(config), recipe)
@@ -434,23 +254,17 @@ def build_ernie45(context: Context) -> Blueprint:
     """ERNIE 4.5 without experts: Llama."""
     config = context.config
     bias = config.flag("use_bias")
-    recipe = Recipe(qkv_bias=bias, output_bias=bias, mlp_bias=bias, tied=_tied(config, default=True))
+    recipe = Recipe(qkv_bias=bias, output_bias=bias, mlp_bias=bias, tied=tied(config, default=True))
     return rotated(context, Sizes.of(config), recipe)
 
 
 BUILDERS: dict[str, Builder] = {
     "ApertusForCausalLM": build_apertus,
-    "BloomForCausalLM": build_bloom,
-    "ChatGLMModel": build_chatglm,
-    "ChatGLMForConditionalGeneration": build_chatglm,
     "Cohere2ForCausalLM": build_cohere2,
     "CohereForCausalLM": build_cohere,
     "Ernie4_5ForCausalLM": build_ernie45,
     "Exaone4ForCausalLM": build_exaone4,
     "ExaoneForCausalLM": build_exaone3,
-    "FalconForCausalLM": build_falcon,
-    "GPT2LMHeadModel": build_gpt2,
-    "GPTJForCausalLM": build_gptj,
     "Glm4ForCausalLM": build_glm4,
     "GraniteForCausalLM": build_llama_like,
     "GraniteSWAForCausalLM": build_llama_like,
@@ -463,7 +277,6 @@ BUILDERS: dict[str, Builder] = {
     "Ministral3ForCausalLM": build_llama_like,
     "MistralForCausalLM": build_llama_like,
     "NemotronForCausalLM": build_nemotron,
-    "OPTForCausalLM": build_opt,
     "OrionForCausalLM": build_orion,
     "Phi3ForCausalLM": build_phi3,
     "Plamo3ForCausalLM": build_plamo3,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpuplan.domain.model import Cache, Layer, Part, Partition, Residence, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -306,3 +307,12 @@ def build_olmoe(context: Context) -> Blueprint:
     layers = plain_layers(context, config, size, mlp, inner=inner)
     rotary = (rotary_table(config, size, context.itemsize),)
     return assemble(context, config, size, layers, everywhere=True, rotary=rotary)
+
+
+BUILDERS: dict[str, Builder] = {
+    "Qwen3MoeForCausalLM": build_qwen3_moe,
+    "Qwen2MoeForCausalLM": build_qwen2_moe,
+    "MixtralForCausalLM": build_mixtral,
+    "PhiMoEForCausalLM": build_phimoe,
+    "OlmoeForCausalLM": build_olmoe,
+}

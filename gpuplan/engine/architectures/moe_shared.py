@@ -10,6 +10,7 @@ from dataclasses import replace
 from gpuplan.domain.model import Layer, Part, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -415,3 +416,18 @@ def _step_experts(context: Context, config: ConfigView, block: str, hidden: int)
         gate_itemsize=FLOAT32,
         correction=True,
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "Glm4MoeForCausalLM": build_glm4_moe,
+    "Ernie4_5_MoeForCausalLM": build_ernie45_moe,
+    "ExaoneMoeForCausalLM": build_exaone_moe,
+    "ExaoneMoEForCausalLM": build_exaone_moe,
+    "AfmoeForCausalLM": build_afmoe,
+    "BailingMoeForCausalLM": build_bailing_moe,
+    "BailingMoeV2ForCausalLM": build_bailing_moe,
+    "GraniteMoeForCausalLM": build_granite_moe,
+    "GraniteMoeSharedForCausalLM": build_granite_moe,
+    "DbrxForCausalLM": build_dbrx,
+    "Step3p5ForCausalLM": build_step3p5,
+}

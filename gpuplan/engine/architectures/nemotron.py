@@ -9,6 +9,7 @@ from dataclasses import replace
 from gpuplan.domain.model import Cache, Layer, Part, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     MOST_LAYERS,
     Blueprint,
     Context,
@@ -276,3 +277,10 @@ def _nas_width(ffn: ConfigView, hidden: int) -> int:
     if not 0 < multiple < 1024:
         raise ffn.error("ffn_mult", "must lie between 0 and 1024")
     return max(1, -(-int(2 * multiple * hidden / 3) // 256)) * 256
+
+
+BUILDERS: dict[str, Builder] = {
+    "NemotronHForCausalLM": build_nemotron_h,
+    "NemotronHPuzzleForCausalLM": build_nemotron_h,
+    "DeciLMForCausalLM": build_nemotron_nas,
+}

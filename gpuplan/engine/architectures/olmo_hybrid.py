@@ -4,7 +4,7 @@ vLLM 0.32: vllm/model_executor/models/olmo_hybrid.py, layers/mamba/gdn/olmo_gdn_
 """
 
 from gpuplan.domain.model import Layer, Partition, Shard, Tensor
-from gpuplan.engine.architectures.context import Blueprint, Context, layer_count
+from gpuplan.engine.architectures.context import Builder, Blueprint, Context, layer_count
 from gpuplan.engine.architectures.hybrid import (
     attention_layers,
     attention_mixer,
@@ -81,3 +81,8 @@ def _olmo_delta_net(context: Context, path: str, size: DeltaNet) -> Mixer:
         context.linear(f"{path}.o_proj", values, size.hidden, Shard.ROW),
     )
     return parts, states
+
+
+BUILDERS: dict[str, Builder] = {
+    "OlmoHybridForCausalLM": build_olmo_hybrid,
+}

@@ -27,7 +27,9 @@ def pooled(builders: Mapping[str, Builder]) -> dict[str, Builder]:
             names += [f"{family}{suffix}" for suffix in EMBEDDERS]
         for other in names:
             if other not in builders:
-                found[other] = classifier(name, builder) if other.endswith(CLASSIFIERS) else embedder(name, builder)
+                found[other] = (
+                    classifier(name, builder) if other.endswith(CLASSIFIERS) else embedder(name, builder)
+                )
     found["Qwen2ForRewardModel"] = reward(1, builders["Qwen2ForCausalLM"])
     found["Qwen2ForProcessRewardModel"] = reward(2, builders["Qwen2ForCausalLM"])
     found["MistralModel"] = embedder("MistralForCausalLM", builders["MistralForCausalLM"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from gpuplan.domain.model import Scheme
+from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.quantizers.base import NoQuantizer, unknown_method, view_of
 from gpuplan.engine.architectures.quantizers.compressed import CompressedQuantizer
 from gpuplan.engine.architectures.quantizers.float8 import (
@@ -156,10 +157,7 @@ def _declared(config: Mapping[str, Any], beside: Mapping[str, Any] | None) -> Ma
             if found is None or found == {}:
                 continue
             if not isinstance(found, Mapping):
-                raise ModelError(
-                    f"config.json: {key} is not an object",
-                    hint="correct the file, or override the value with --hf-overrides",
-                )
+                raise ConfigView(holder).error(key, "is not an object")
             return found
     return beside or None
 

@@ -20,6 +20,7 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -275,3 +276,12 @@ def _drafts(context: Context, config: ConfigView, mlp: Mlp, count: int) -> tuple
         )
 
     return tuple(draft(index) for index in range(count))
+
+
+BUILDERS: dict[str, Builder] = {
+    "Qwen3NextForCausalLM": build_qwen3_next,
+    "Qwen3_5ForCausalLM": build_qwen3_5,
+    "Qwen3_5MoeForCausalLM": build_qwen3_5,
+    "Qwen3_5ForConditionalGeneration": build_qwen3_5,
+    "Qwen3_5MoeForConditionalGeneration": build_qwen3_5,
+}

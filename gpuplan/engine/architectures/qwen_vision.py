@@ -12,6 +12,10 @@ from gpuplan.engine.architectures.context import MOST_LAYERS, Context
 TOWER = "vision"
 LARGEST_IMAGE = 16_777_216
 """Pixels of the largest image Qwen's preprocessor_config.json lets through (`size.longest_edge`)."""
+LARGEST_VIDEO = 25_165_824
+"""The same of its video preprocessor, over pairs of frames."""
+FORMATTED = 12.5
+"""Tokens that Qwen3-VL counts for a video token with its time stamp (`get_max_video_tokens` up to 0.18)."""
 ROTARY_POSITIONS = 8192
 MOST_PATCH = 4096
 
@@ -57,6 +61,9 @@ def qwen3_vision(
         intermediate=wide,
         tokens_per_item=tokens,
         patches_per_item=tokens * merge * merge,
+        inputs_per_patch=_inputs(vision, patch),
+        output_levels=1 + deep,
+        formatted_tokens_per_item=int(LARGEST_VIDEO // (2 * (patch * merge) ** 2) * FORMATTED) if deep else 0,
     )
     return (*resident, table), encoder
 
@@ -69,10 +76,15 @@ def _square(vision: ConfigView, key: str, default: int) -> int:
     return vision.integer(key, default=default, most=MOST_PATCH)
 
 
+def _inputs(vision: ConfigView, patch: int) -> int:
+    """Values of one patch: channels × frames × patch²."""
+    channels = vision.integer("in_channels", default=3, most=64)
+    return _square(vision, "temporal_patch_size", 2) * patch * patch * channels
+
+
 def _patches(context: Context, vision: ConfigView, hidden: int, patch: int) -> tuple[Tensor, Tensor]:
     """The patch convolution with its bias, and the table of learned positions."""
-    channels = vision.integer("in_channels", default=3, most=64)
-    kernel = _square(vision, "temporal_patch_size", 2) * patch * patch * channels
+    kernel = _inputs(vision, patch)
     positions = vision.integer("num_position_embeddings", default=2304)
     return (
         Tensor(

@@ -11,7 +11,7 @@ from gpuplan.engine.architectures.context import MOST_LAYERS, Blueprint, Builder
 from gpuplan.engine.architectures.dense import build_qwen2, build_qwen3, head_size_of
 from gpuplan.engine.architectures.moe import build_qwen3_moe
 from gpuplan.engine.architectures.qwen_vision import ROTARY_POSITIONS, qwen3_vision
-from gpuplan.engine.architectures.rotary import MROPE_TIMES, text_rotary
+from gpuplan.engine.architectures.rotary import MROPE_TIMES, rope_of, text_rotary
 from gpuplan.engine.architectures.wrapping import (
     inherited,
     nested,
@@ -52,15 +52,13 @@ class _Tower:
             intermediate=self.wide,
             tokens_per_item=tokens,
             patches_per_item=tokens * self.merge**2,
+            inputs_per_patch=self.kernel,
         )
 
 
 def text_of(context: Context) -> ConfigView:
     """The language model's config: `text_config` where there is one, else the whole."""
-    config = context.config
-    if "text_config" not in config:
-        return config
-    return inherited(context, config.view("text_config"), "tie_word_embeddings")
+    return inherited(context, "text_config") if "text_config" in context.config else context.config
 
 
 def with_rotary(blueprint: Blueprint, *tables: ResidentPart) -> Blueprint:
@@ -69,13 +67,20 @@ def with_rotary(blueprint: Blueprint, *tables: ResidentPart) -> Blueprint:
     return replace(blueprint, parts=(*kept, *tables))
 
 
-def _mrope(builder: Builder, times: int) -> Builder:
-    """A decoder whose positions have three axes."""
+def mrope(builder: Builder, *, times: int = MROPE_TIMES, partial: float | None = None) -> Builder:
+    """A decoder whose positions have three axes; `partial` is the rotated share of a head where none is given."""
 
     def build(context: Context) -> Blueprint:
         config = context.config
         hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
         size = head_size_of(config, hidden, heads)
+        rotation = rope_of(config)
+        if (
+            partial is not None
+            and "partial_rotary_factor" not in rotation
+            and "partial_rotary_factor" not in config
+        ):
+            config = ConfigView({**config.values, "partial_rotary_factor": partial}, config.place)
         return with_rotary(builder(context), text_rotary(config, size, context.itemsize, times=times))
 
     return build
@@ -85,7 +90,9 @@ def build_qwen2_vl(context: Context) -> Blueprint:
     """Qwen2-VL: LayerNorms and a plain MLP in the tower."""
     vision = context.config.view("vision_config")
     hidden = vision.integer("embed_dim", default=1280)
-    tower = _tower(vision, hidden, int(hidden * vision.number("mlp_ratio", default=4.0)), out_key="hidden_size")
+    tower = _tower(
+        vision, hidden, int(hidden * vision.number("mlp_ratio", default=4.0)), out_key="hidden_size"
+    )
     parts: list[Part] = [*_patches(context, tower)]
     for index in range(tower.depth):
         path = f"visual.blocks.{index}"
@@ -95,14 +102,23 @@ def build_qwen2_vl(context: Context) -> Blueprint:
             context.norm("norm1, norm2", 2 * hidden, bias=True),
         ]
     parts += _merger(context, tower, "visual.merger", norm_bias=True)
-    return _around(context, _mrope(build_qwen2, MROPE_TIMES), tower, parts, LARGEST_IMAGE)
+    towers = _with_table(context, tower, parts)
+    return with_towers(context, mrope(build_qwen2), text_of(context), towers, (tower.encoder(LARGEST_IMAGE),))
 
 
 def build_qwen2_5_vl(context: Context) -> Blueprint:
     """Qwen2.5-VL: RMS norms and a gated MLP in the tower."""
+    towers, encoder = qwen2_5_tower(context)
+    return with_towers(context, mrope(build_qwen2), text_of(context), towers, (encoder,))
+
+
+def qwen2_5_tower(context: Context) -> tuple[tuple[ResidentPart, ...], Encoder]:
+    """The tower of Qwen2.5-VL and Qwen2.5-Omni with its facts for the profile run."""
     vision = context.config.view("vision_config")
     hidden = vision.integer("hidden_size", default=1280)
-    tower = _tower(vision, hidden, vision.integer("intermediate_size", default=3420), out_key="out_hidden_size")
+    tower = _tower(
+        vision, hidden, vision.integer("intermediate_size", default=3420), out_key="out_hidden_size"
+    )
     parts: list[Part] = [*_patches(context, tower)]
     for index in range(tower.depth):
         path = f"visual.blocks.{index}"
@@ -112,7 +128,7 @@ def build_qwen2_5_vl(context: Context) -> Blueprint:
             context.norm("norm1, norm2", 2 * hidden),
         ]
     parts += _merger(context, tower, "visual.merger", norm_bias=False)
-    return _around(context, _mrope(build_qwen2, MROPE_TIMES), tower, parts, LARGEST_IMAGE)
+    return _with_table(context, tower, parts), tower.encoder(LARGEST_IMAGE)
 
 
 def _tower(vision: ConfigView, hidden: int, wide: int, *, out_key: str) -> _Tower:
@@ -168,29 +184,28 @@ def _merger(
     """Neighbouring patches to one token of the language model."""
     return (
         context.norm("ln_q", tower.hidden, bias=norm_bias),
-        context.linear(f"{path}.mlp.0", tower.middle, tower.middle, Shard.COLUMN, bias=True, quantized=quantized),
+        context.linear(
+            f"{path}.mlp.0", tower.middle, tower.middle, Shard.COLUMN, bias=True, quantized=quantized
+        ),
         context.linear(f"{path}.mlp.2", tower.middle, tower.out, Shard.ROW, bias=True, quantized=quantized),
     )
 
 
-def _around(
-    context: Context, builder: Builder, tower: _Tower, parts: list[Part], pixels: int
-) -> Blueprint:
-    """The language model with the tower and its rotary table."""
+def _with_table(context: Context, tower: _Tower, parts: list[Part]) -> tuple[ResidentPart, ...]:
+    """The tower with its rotary table."""
     table = Tensor(
         name="vision rotary cache",
         partition=Partition(units=ROTARY_POSITIONS * (tower.hidden // tower.heads // 2)),
         itemsize=context.itemsize,
     )
-    towers = (*tower_parts(parts), tower_buffer(table))
-    return with_towers(context, builder, text_of(context), towers, (tower.encoder(pixels),))
+    return (*tower_parts(parts), tower_buffer(table))
 
 
 def build_qwen3_vl(context: Context) -> Blueprint:
     """Qwen3-VL, dense or MoE."""
     view = text_of(context)
     sparse = "Moe" in context.architecture or "num_experts" in view
-    builder = _mrope(build_qwen3_moe if sparse else build_qwen3, 1)
+    builder = mrope(build_qwen3_moe if sparse else build_qwen3, times=1)
     towers, encoder = qwen3_vision(context, context.config.view("vision_config"))
     return with_towers(context, builder, view, towers, (encoder,))
 
@@ -217,12 +232,20 @@ def build_dots_ocr(context: Context) -> Blueprint:
     )
     bias = vision.flag("use_bias")
     trunk = hidden if vision.flag("post_norm", default=True) else 0
-    parts: list[Part] = [*_patches(context, tower), context.norm("patch bias and norm, trunk norm", 2 * hidden + trunk)]
+    parts: list[Part] = [
+        *_patches(context, tower),
+        context.norm("patch bias and norm, trunk norm", 2 * hidden + trunk),
+    ]
     for index in range(tower.depth):
         path = f"vision_tower.blocks.{index}"
         mlp = (
             context.linear(
-                f"{path}.mlp.fc13", hidden, (tower.wide, tower.wide), Shard.COLUMN, bias=bias, fused=("fc1", "fc3")
+                f"{path}.mlp.fc13",
+                hidden,
+                (tower.wide, tower.wide),
+                Shard.COLUMN,
+                bias=bias,
+                fused=("fc1", "fc3"),
             ),
             context.linear(f"{path}.mlp.fc2", tower.wide, hidden, Shard.ROW, bias=bias),
         )
@@ -232,9 +255,7 @@ def build_dots_ocr(context: Context) -> Blueprint:
             context.norm("norm1, norm2", 2 * hidden),
         ]
     parts += _merger(context, tower, "vision_tower.merger", norm_bias=True, quantized=False)
-    frequencies = Tensor(
-        name="inv_freq", partition=Partition(units=hidden // heads // 4), itemsize=4
-    )
+    frequencies = Tensor(name="inv_freq", partition=Partition(units=hidden // heads // 4), itemsize=4)
     text = build_qwen2(nested(context, context.config, "language_model."))
     return replace(
         text,

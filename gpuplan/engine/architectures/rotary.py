@@ -30,11 +30,15 @@ def text_rotary(
     scaling = rope_of(config, layer_type) if rope is None else rope
     factor = scaling.number(
         "partial_rotary_factor",
-        default=config.number("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", default=1.0),
+        default=config.number(
+            "partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", default=1.0
+        ),
     )
     if not 0 < factor <= 1:
         raise config.error("partial_rotary_factor", "must lie between 0 and 1")
-    positions = config.integer("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0)
+    positions = config.integer(
+        "max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0
+    )
     rows = positions_of(scaling, positions)
     return rotary_buffer(min(MOST_ROWS, rows * times), int(head_size * factor), itemsize)
 
@@ -58,3 +62,8 @@ def positions_of(scaling: ConfigView, positions: int) -> int:
     if kind in ("longrope", "su"):
         return original + positions
     return positions
+
+
+def tables_in_use(sliding: tuple[bool, ...], local: ResidentPart, full: ResidentPart) -> tuple[ResidentPart, ...]:
+    """The tables that layers of either type make."""
+    return (*((local,) if any(sliding) else ()), *((full,) if not all(sliding) else ()))

@@ -5,6 +5,7 @@ from gpuplan.engine.architectures import (
     dense,
     gemma,
     gpt_oss,
+    gpt_style,
     misc_dense,
     moe,
     moe_shared,
@@ -17,6 +18,7 @@ BY_ARCHITECTURE: dict[str, Builder] = {
     **gemma.BUILDERS,
     **transformers_models.BUILDERS,
     **misc_dense.BUILDERS,
+    **gpt_style.BUILDERS,
     "LlamaForCausalLM": misc_dense.build_llama_like,
     "Qwen2ForCausalLM": dense.build_qwen2,
     "Qwen3ForCausalLM": dense.build_qwen3,
@@ -69,5 +71,7 @@ def text_builder(text: ConfigView, *, default: str = "llama") -> Builder:
     kind = text.text("model_type", default=default)
     architecture = OF_TYPE.get(kind)
     if architecture is None:
-        raise text.error("model_type", f"is {kind[:40]!r}, a language model that is not known inside this one")
+        raise text.error(
+            "model_type", f"is {kind[:40]!r}, a language model that is not known inside this one"
+        )
     return BY_ARCHITECTURE[architecture]

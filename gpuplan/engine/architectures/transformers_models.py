@@ -20,7 +20,7 @@ def _made(context: Context, recipe: Recipe, *outside: ResidentPart, size: Sizes 
     config = context.config
     known = size or Sizes.of(config)
     recipe = replace(recipe, tied=recipe.tied or config.flag("tie_word_embeddings"))
-    return decoder(context, config, known, recipe, *outside)
+    return decoder(context, known, recipe, *outside)
 
 
 def build_plain(context: Context) -> Blueprint:
@@ -87,7 +87,9 @@ def build_arcee(context: Context) -> Blueprint:
     """Arcee: squared ReLU without gate."""
     config = context.config
     bias = config.flag("attention_bias")
-    return _made(context, Recipe(qkv_bias=bias, output_bias=bias, mlp_bias=config.flag("mlp_bias"), gated=False))
+    return _made(
+        context, Recipe(qkv_bias=bias, output_bias=bias, mlp_bias=config.flag("mlp_bias"), gated=False)
+    )
 
 
 def build_gpt_neox(context: Context) -> Blueprint:
@@ -124,7 +126,9 @@ def build_gpt_bigcode(context: Context) -> Blueprint:
         tied=config.flag("tie_word_embeddings", default=True),
     )
     positions = config.integer("n_positions", "max_position_embeddings", default=1024, most=1 << 20)
-    table = Tensor(name="positions", partition=Partition(units=positions * size.hidden), itemsize=context.itemsize)
+    table = Tensor(
+        name="positions", partition=Partition(units=positions * size.hidden), itemsize=context.itemsize
+    )
     mask = Tensor(name="mask", partition=Partition(units=positions * positions), itemsize=1)
     made = _made(
         context,
@@ -139,7 +143,9 @@ def build_gpt_bigcode(context: Context) -> Blueprint:
 def _whole_mlp(layer: Layer) -> Layer:
     """The layer with its MLP on every rank: the class has no tensor-parallel plan for it."""
     parts = tuple(
-        replace(part, shard=Shard.REPLICATED) if isinstance(part, Linear) and part.name.startswith("mlp.") else part
+        replace(part, shard=Shard.REPLICATED)
+        if isinstance(part, Linear) and part.name.startswith("mlp.")
+        else part
         for part in layer.parts
     )
     return replace(layer, parts=parts)

@@ -7,7 +7,7 @@ the name is the last resort (S0.1).
 import re
 
 from gpuplan.domain.model import Layer, Partition, Residence, ResidentPart, Tensor
-from gpuplan.engine.architectures.config_view import ConfigView
+from gpuplan.engine.architectures.config_view import MISSING, ConfigView
 from gpuplan.engine.architectures.context import (
     Blueprint,
     Context,
@@ -17,7 +17,7 @@ from gpuplan.engine.architectures.context import (
     parts_of,
 )
 from gpuplan.engine.weights import Split, part_bytes
-from gpuplan.errors import ModelError
+from gpuplan.errors import ConfigError
 
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 
@@ -37,7 +37,9 @@ def build_unknown(context: Context, name: str, checkpoint_bytes: int | None) -> 
     text = config.view("text_config") if "text_config" in config else config
     try:
         plain = _plain(context, text)
-    except ModelError as error:
+    except ConfigError as error:
+        if error.problem != MISSING:
+            raise
         return _sized(context, name, checkpoint_bytes, error)
     assumptions = [f"{context.architecture or 'this model'} is read as an ordinary decoder"]
     layers = plain.layers
@@ -115,13 +117,16 @@ def _even(size: int) -> Partition:
     return Partition(units=TENSOR_SIZES, unit_size=max(1, -(-size // TENSOR_SIZES)))
 
 
-def _sized(context: Context, name: str, checkpoint_bytes: int | None, error: ModelError) -> Blueprint:
+def _sized(context: Context, name: str, checkpoint_bytes: int | None, error: ConfigError) -> Blueprint:
     """No layout at all: one lump of weights and no cache that can be computed."""
     billions = size_from_name(name)
     if checkpoint_bytes is None and billions is None:
-        raise ModelError(
-            f"{error.message}; the architecture {context.architecture!r} is not known and neither the files nor the name "
-            "tell the model's size",
+        known = f"the architecture {context.architecture[:60]!r} is not known"
+        named = known if context.architecture else "no architecture is named"
+        raise ConfigError(
+            error.document,
+            error.keys,
+            f"{error.problem}; {named}, and neither the files nor the name tell the model's size",
             hint="complete the config, or plan with --vram-claim SIZE",
         )
     size = checkpoint_bytes if checkpoint_bytes is not None else int((billions or 0) * 1e9 * context.itemsize)

@@ -4,7 +4,7 @@ vLLM 0.32: vllm/model_executor/models/utils.py (`init_vllm_registered_model`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpuplan.domain.model import Encoder, Linear, Part, Residence, ResidentPart, Scheme
 from gpuplan.engine.architectures.config_view import ConfigView
@@ -12,24 +12,15 @@ from gpuplan.engine.architectures.context import Blueprint, Builder, Context
 from gpuplan.engine.architectures.quantizer import Quantizer
 
 
-@dataclass(frozen=True, slots=True)
 class PrefixedQuantizer:
     """A quantizer asked with paths of a nested model."""
 
-    whole: Quantizer
-    prefix: str
-
-    @property
-    def name(self) -> str | None:
-        return self.whole.name
-
-    @property
-    def kv_cache_dtype(self) -> str | None:
-        return self.whole.kv_cache_dtype
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return self.whole.assumptions
+    def __init__(self, whole: Quantizer, prefix: str) -> None:
+        self.whole = whole
+        self.prefix = prefix
+        self.name = whole.name
+        self.kv_cache_dtype = whole.kv_cache_dtype
+        self.assumptions = whole.assumptions
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
         return self.whole.linear(f"{self.prefix}{path}", fused)
@@ -46,14 +37,18 @@ class PrefixedQuantizer:
 
 def nested(context: Context, view: ConfigView, prefix: str, *, architecture: str = "") -> Context:
     """The context of the language model that `view` configures and vLLM builds under `prefix` (with its dot)."""
-    quantizer: Quantizer = PrefixedQuantizer(context.quantizer, prefix)  # type: ignore[assignment]
-    return replace(context, config=view, quantizer=quantizer, architecture=architecture or context.architecture)
+    quantizer: Quantizer = PrefixedQuantizer(context.quantizer, prefix)
+    return replace(
+        context, config=view, quantizer=quantizer, architecture=architecture or context.architecture
+    )
 
 
-def inherited(context: Context, view: ConfigView, *keys: str) -> ConfigView:
-    """`view` with the values of `keys` it does not have itself taken from the whole config."""
-    taken = {key: context.config.values[key] for key in keys if key in context.config and key not in view}
-    return ConfigView({**view.values, **taken}, view.place) if taken else view
+def inherited(context: Context, key: str) -> ConfigView:
+    """The language model's config at `key`, its head tied where it or the whole config says so (vllm/config/vllm.py)."""
+    view, name = context.config.view(key), "tie_word_embeddings"
+    if name not in context.config:
+        return view
+    return ConfigView({**view.values, name: context.config.flag(name) or view.flag(name)}, view.place)
 
 
 def with_towers(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpuplan.domain.model import Layer, Part, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
+    Builder,
     Blueprint,
     Context,
     attention_cache,
@@ -103,3 +104,8 @@ def _shared_block(context: Context, hidden: int, heads: int, head_size: int, wid
         *context.gated_mlp("shared_transformer.feed_forward", hidden, wide, bias=bias),
         context.norm("input_layernorm, pre_ff_layernorm", 3 * hidden),
     )
+
+
+BUILDERS: dict[str, Builder] = {
+    "Zamba2ForCausalLM": build_zamba2,
+}

@@ -38,7 +38,7 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         return skipped(StrategyName.DATA_PARALLEL, "one replica is asked for (--replicas N asks for more)")
     placed, facts = _place(judge, supply, copies)
     if len(placed) < copies:
-        facts.append(_too_few(judge, copies, len(placed), supply))
+        facts.append(_too_few(copies, len(placed), supply))
         return result(StrategyName.DATA_PARALLEL, (), facts, judge)
     return result(StrategyName.DATA_PARALLEL, (joined(judge, placed),), (), judge)
 
@@ -139,7 +139,7 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
     )
 
 
-def _too_few(judge: Judge, copies: int, placed: int, supply: Supply) -> Fact:
+def _too_few(copies: int, placed: int, supply: Supply) -> Fact:
     return Fact(
         code="GP304",
         severity=Severity.ERROR,

@@ -15,6 +15,7 @@ from gpuplan.planning.shapes import base, shapes, user_world
 from gpuplan.planning.strategies.data_parallel import joined, wanted
 from gpuplan.planning.strategies.outcome import result, skipped
 
+_WORST = (Verdict.FITS, Verdict.OVERCOMMIT, Verdict.NO_FIT)
 Groups = list[tuple[HostOffer, tuple[Offer, ...]]]
 
 
@@ -36,28 +37,25 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         return result(StrategyName.MANUAL, (), facts, judge)
     chosen = placed[0]
     if copies > 1:
-        fits = all(item.verdict is Verdict.FITS for item in placed)
-        verdict = Verdict.FITS if fits else Verdict.OVERCOMMIT
+        verdict = max((item.verdict for item in placed), key=_WORST.index)
         chosen = replace(joined(judge, placed), verdict=verdict, facts=tuple(facts))
     return result(StrategyName.MANUAL, (chosen,), facts, judge)
 
 
 def _placed(judge: Judge, groups: Groups) -> tuple[list[Candidate], list[Fact]]:
-    """One replica on all the GPUs given, or the rules that forbid it, with every check that fails."""
+    """One replica on all the GPUs given, with every check that fails; rules that forbid it make it no fit."""
     count = sum(len(offers) for _, offers in groups)
     devices = tuple(offer.device for _, offers in groups for offer in offers)
     assessment = _best(judge, count, groups)
     facts = list(_failures(judge, groups, assessment))
     fits = assessment.fits and not facts
     if not assessment.fits:
-        subject = {"hosts": [host.host for host, _ in groups], "gpus": count}
+        subject = _subject(groups, count)
         facts.insert(0, refusals.refusal(assessment, devices, subject))
     mixed = mixed_cards(groups)
     if mixed is not None:
         facts.append(mixed)
-    if assessment.violations:
-        return [], facts
-    verdict = Verdict.FITS if fits else Verdict.OVERCOMMIT
+    verdict = Verdict.FITS if fits else Verdict.NO_FIT if assessment.violations else Verdict.OVERCOMMIT
     named = [(host.host, offers) for host, offers in groups]
     return [candidate(judge, assessment, named, verdict=verdict, facts=tuple(facts))], facts
 
@@ -76,6 +74,13 @@ def _shares(groups: Groups, size: int) -> list[Groups]:
             part[host.host] = (host, (*part.get(host.host, (host, ()))[1], offer))
         shares.append(list(part.values()))
     return shares
+
+
+def _subject(groups: Groups, count: int) -> dict[str, object]:
+    if len(groups) == 1:
+        host, offers = groups[0]
+        return {"host": host.host, "gpus": sorted(offer.index for offer in offers)}
+    return {"hosts": [host.host for host, _ in groups], "count": count}
 
 
 def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) -> Groups:

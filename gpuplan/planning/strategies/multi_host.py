@@ -149,7 +149,7 @@ def _assess(judge: Judge, shape: Parallelism, devices: tuple[Device, ...]) -> As
     assessment = judge.assess(shape, devices)
     if assessment.fits or assessment.violations or judge.claim_only or shape.layer_partition is not None:
         return assessment
-    partition = balanced_partition(judge, shape, devices, assessment)
+    partition = balanced_partition(judge, shape, assessment)
     if partition is None:
         return assessment
     uneven = judge.assess(replace(shape, layer_partition=partition), devices)

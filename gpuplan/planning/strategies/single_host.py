@@ -11,7 +11,7 @@ from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import shapes, user_world
 from gpuplan.planning.strategies.outcome import result, skipped
 
-Kind = tuple[tuple[object, ...], ...]
+Kind = tuple[object, ...]
 
 
 @dataclass(slots=True)
@@ -55,11 +55,11 @@ def _kind(judge: Judge, host: HostOffer) -> Kind:
 
     Without a share of the card to claim, how much is free decides.
     """
+    devices = [offer.device for offer in host.offers]
     if judge.request.utilization is None:
-        return tuple((offer.device, offer.allocatable_bytes) for offer in host.offers)
-    return tuple(
-        (offer.device, judge.free_enough(offer), judge.free_enough(offer, tensor=2)) for offer in host.offers
-    )
+        return (*devices, *[offer.allocatable_bytes for offer in host.offers])
+    alone = [judge.free_enough(offer) for offer in host.offers]
+    return (*devices, *alone, *[judge.free_enough(offer, tensor=2) for offer in host.offers])
 
 
 def _placed(judge: Judge, host: HostOffer, choice: _Choice) -> Iterator[Candidate]:

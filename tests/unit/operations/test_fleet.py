@@ -107,8 +107,8 @@ def card(index: int = 0, total: int | None = 24 * GIB) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("host", "reason"),
     [
-        ({"name": "a", "gpus": [card(total=None)]}, "a: the memory of its 1 GPUs is unknown"),
-        ({"name": "a", "gpus": [card(total=0)]}, "a: the memory of its 1 GPUs is unknown"),
+        ({"name": "a", "gpus": [card(total=None)]}, "a: the memory of its GPU is unknown"),
+        ({"name": "a", "gpus": [card(total=0)]}, "a: the memory of its GPU is unknown"),
         ({"name": "a"}, "a: it has no GPU"),
         (
             {"name": "a", "status": "unreachable", "failure": {"stage": "connect", "detail": "timed out"}},
@@ -148,7 +148,7 @@ def test_an_inventory_given_with_a_snapshot_keeps_back_what_it_reserves(tmp_path
 def test_without_any_inventory_the_way_out_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoHostError, match="inventory") as caught:
         read_fleet(options(tmp_path))
-    assert "gpuplan init" in str(caught.value.hint)
+    assert "gpuplan estimate" in str(caught.value.hint)
 
 
 def test_a_missing_inventory_is_a_usage_error(tmp_path: Path) -> None:

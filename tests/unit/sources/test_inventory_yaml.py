@@ -290,7 +290,7 @@ def test_a_hostile_file_is_refused_in_bounded_time(tmp_path: Path, text: str) ->
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InventoryError, match="no such file") as caught:
         load(tmp_path / "absent.yaml")
-    assert "gpuplan init" in str(caught.value.hint)
+    assert "gpuplan schema inventory" in str(caught.value.hint)
     assert "absent.yaml" in caught.value.message
     for path in (tmp_path, Path("/dev/zero"), "nul\0byte"):
         with pytest.raises(InventoryError):

@@ -192,7 +192,7 @@ def test_a_byte_order_mark_does_no_harm() -> None:
 def test_a_missing_file_names_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(InventoryError, match="no such file") as caught:
         load(tmp_path / "absent.json")
-    assert "gpuplan probe --save" in str(caught.value.hint)
+    assert "gpuplan schema snapshot" in str(caught.value.hint)
 
 
 def test_what_is_dumped_reads_back_the_same() -> None:

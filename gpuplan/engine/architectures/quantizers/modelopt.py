@@ -66,6 +66,8 @@ class ModelOptQuantizer(NoQuantizer):
     def __init__(self, config: Mapping[str, Any]) -> None:
         inner = _inner(config)
         self._algorithm = inner.text("quant_algo").upper()
+        if self._algorithm not in NAMES:
+            raise inner.error("quant_algo", f"is {self._algorithm[:40]!r}, not one of {', '.join(NAMES)}")
         self.name = NAMES.get(self._algorithm, "modelopt")
         self.kv_cache_dtype = kv_cache_dtype(config)
         key = "exclude_modules" if "quantization" in config else "ignore"

@@ -1,0 +1,80 @@
+"""Memory of the sampler's dry run: rows × vocabulary × bytes per logit.
+
+The last pipeline stage computes logits for min(max_num_seqs, batched tokens) rows, gathered over the whole vocabulary
+on every tensor-parallel rank, and samples them with top-k and top-p (`_dummy_sampler_run`). What is alive per logit:
+
+* PyTorch-native, up to 0.15 (`apply_top_k_top_p` sorts): logits 2 (model dtype) + float32 copy 4 + sorted values 4 +
+  indices 8 + torch's segmented sort (reverse indices 8, cub's alternate keys and values 12) = 38 bytes. Below 128 rows
+  torch sorts keys and segments in full (`segmented_sort_pairs_by_full_sort`): 50 bytes. Logged: 38.4 to 38.9 bytes with
+  1024 rows on H100 (Qwen3, Llama-3, gpt-oss, 0.10 to 0.12), a step of 0.92 GiB from 64 to 256 rows (Qwen3-VL-30B 0.12).
+* Triton from 0.16 (`apply_top_k_top_p_triton`) and FlashInfer (default from 0.21; in images of 0.9 and 0.10):
+  2 + float32 copy 4 + probabilities or masked logits 4 + noise or probabilities 4 = 14 bytes. Logged: 0.19.0 H100
+  Llama-3.1-8B 1.89 GiB, Qwen3-30B-A3B 2.68 GiB at 1024 rows; 0.10.1 A100 with FlashInfer, 256 rows.
+* Model Runner V2 (default from 0.30) also keeps token counts for penalties: 4 + 1/8 bytes (gpu/sample/penalties.py).
+
+Speculative decoding warms its rejection sampler with two rows per sequence.
+"""
+
+from dataclasses import dataclass
+
+from gpuplan.domain.model import ModelProfile
+from gpuplan.engine.rank_setting import HOPPER, RankSetting
+from gpuplan.engine.versions import EngineVersion
+from gpuplan.units import round_up
+
+TRITON_SINCE = EngineVersion(0, 16)
+FLASHINFER_IN_IMAGES_UNTIL = EngineVersion(0, 11)
+FLASHINFER_IN_IMAGES_SINCE = EngineVersion(0, 9)
+SORTED = 38.0
+SORTED_WHOLE = 50.0
+WHOLE_SORT_BELOW = 128
+UNSORTED = 14.0
+SPECULATIVE = 24.0
+LEAST_TRITON_ROWS = 8
+COUNTS = 4.125
+MULTIPROCESSORS = {HOPPER: 132, 8: 108, 10: 148, 12: 170}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerMemory:
+    """Bytes of the dry run: `likely` while it runs, `low` where another sampler may be active, `kept` afterwards."""
+
+    rows: int
+    bytes_per_logit: float
+    likely: int
+    low: int
+    kept: int
+
+
+NOTHING = SamplerMemory(rows=0, bytes_per_logit=0, likely=0, low=0, kept=0)
+
+
+def sampler_memory(profile: ModelProfile, setting: RankSetting) -> SamplerMemory:
+    """What sampling takes on this rank; nothing for pooling models and all but the last pipeline stage."""
+    if not setting.last_stage or profile.pooling:
+        return NOTHING
+    rows = min(setting.max_num_seqs, setting.max_num_batched_tokens)
+    logits = rows * round_up(profile.vocabulary, 64)
+    rate = bytes_per_logit(setting.version, rows)
+    if setting.speculative_tokens:
+        rate = max(rate, SPECULATIVE)
+    images = FLASHINFER_IN_IMAGES_SINCE <= setting.version < FLASHINFER_IN_IMAGES_UNTIL
+    kept = 0
+    if setting.version >= TRITON_SINCE and rows >= LEAST_TRITON_ROWS:
+        kept = min(rows, MULTIPROCESSORS.get(setting.generation or HOPPER, 132)) * profile.vocabulary * 4
+    if setting.runner_v2:
+        kept += int(setting.max_num_seqs * profile.vocabulary * COUNTS)
+    return SamplerMemory(
+        rows=rows,
+        bytes_per_logit=rate,
+        likely=int(logits * rate),
+        low=int(logits * min(rate, UNSORTED)) if images else int(logits * rate),
+        kept=kept,
+    )
+
+
+def bytes_per_logit(version: EngineVersion, rows: int) -> float:
+    """Bytes alive per logit at the sampler's peak, in CUDA's default sampler of the version."""
+    if version >= TRITON_SINCE:
+        return UNSORTED
+    return SORTED_WHOLE if 1 < rows < WHOLE_SORT_BELOW else SORTED
