@@ -5,6 +5,8 @@ states alive, the sampler. What these leave allocated (workspaces, sampler buffe
 takes its workspace from torch's allocator at the first matrix product: 32 MiB on Hopper and newer, 8 MiB before.
 """
 
+from dataclasses import replace
+
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import Term
 from gpuplan.domain.model import ModelProfile
@@ -24,6 +26,7 @@ __all__ = [
     "start_overhead_bytes",
 ]
 
+SMALL_TIER = (2048, 256)
 CUBLAS = 32 * MIB
 CUBLAS_BEFORE_HOPPER = 8 * MIB + 128 * 1024
 
@@ -38,11 +41,11 @@ def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
     phases = {"tower": encoder.peak, "forward": encoder.kept + forward.peak, "sampler": sampling}
     phase = max(phases, key=lambda name: phases[name])
     peak = kept + phases[phase]
-    least = kept + max(encoder.peak // 2, encoder.kept + forward.peak, sampling - sampler.likely + sampler.low)
+    least = min(peak, _least(profile, setting, encoder.peak // 2, encoder.kept))
     return Term(
         name="activation",
         bytes=peak,
-        low=int(min(peak, least) * 0.85),
+        low=int(least * 0.85),
         high=max(int(peak * 1.1), kept + int(1.5 * encoder.peak), kept + encoder.kept + int(1.6 * forward.peak)),
         basis=Basis.COMPUTED,
         formula="workspaces + max(tower, embeddings + forward pass, embeddings + hidden states + sampler)",
@@ -60,6 +63,25 @@ def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
         ),
         source="vLLM v1/worker/gpu_model_runner.py profile_run",
     )
+
+
+def _least(profile: ModelProfile, setting: RankSetting, tower: int, embeddings: int) -> int:
+    """The smallest peak that is likely: another sampler, or the batch limits of a card that is not what it seems.
+
+    A card of 70 GiB or more gets the large limits unless it is an A100 (`EngineArgs.get_batch_defaults`); where the
+    card's kind is unknown the small ones may hold.
+    """
+    if setting.generation is None and setting.total_bytes >= BIG_CARD:
+        engine = setting.engine
+        tokens, rows = setting.max_num_batched_tokens, setting.max_num_seqs
+        setting = replace(
+            setting,
+            max_num_batched_tokens=min(tokens, SMALL_TIER[0]) if engine.max_num_batched_tokens is None else tokens,
+            max_num_seqs=min(rows, SMALL_TIER[1]) if engine.max_num_seqs is None else rows,
+        )
+    forward, sampler = forward_memory(profile, setting), sampler_memory(profile, setting)
+    kept = forward.kept + sampler.kept + _cublas(setting)
+    return kept + max(tower, embeddings + forward.peak, embeddings + forward.output + sampler.low)
 
 
 def _cublas(setting: RankSetting) -> int:

@@ -24,6 +24,7 @@ ABSORBED = "dequantized latent projections"
 CHOICE = "buffer of the sparse attention's choice"
 GROUPS = "sparse attention's index buffers of every indexer"
 REPACKED = "MXFP4 experts padded by their kernel"
+DEEP = "inputs of the deep-stack layers"
 ROUNDING = "rounding of the allocator"
 TRITON_MXFP4_SINCE = EngineVersion(0, 12)
 TRITON_INPUTS = 256
@@ -66,9 +67,18 @@ def extra_bytes(
         (CHOICE, choice),
         (GROUPS, groups),
         (REPACKED, repacked),
+        (DEEP, _deep_stack(profile, split, batched_tokens)),
         (ROUNDING, _rounding(profile, split, counts, stage, stages)),
     )
     return tuple((name, size) for name, size in found if size)
+
+
+def _deep_stack(profile: ModelProfile, split: Split, batched: int) -> int:
+    """Buffers a deep-stack tower's further levels are copied to, one row per batched token."""
+    if split.language_model_only:
+        return 0
+    levels = max((encoder.output_levels for encoder in profile.encoders), default=1)
+    return (levels - 1) * batched * profile.hidden * profile.itemsize
 
 
 def _rounding(profile: ModelProfile, split: Split, counts: dict[Layer, int], stage: int, stages: int) -> int:

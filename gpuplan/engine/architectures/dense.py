@@ -13,8 +13,8 @@ from gpuplan.engine.architectures.context import (
     final_norm,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 
 
 def head_size_of(config: ConfigView, hidden: int, heads: int) -> int:
@@ -77,7 +77,7 @@ def _build(
         parts=(
             *context.vocabulary_parts(vocabulary, hidden, tied=tied),
             final_norm(context, hidden),
-            rotary_buffer(config.integer("max_position_embeddings", default=0, least=0), head_size, context.itemsize),
+            text_rotary(config, head_size, context.itemsize),
         ),
         hidden=hidden,
         vocabulary=vocabulary,

@@ -163,7 +163,9 @@ def build_rope_bert(context: Context) -> Blueprint:
     outside = (
         *_tables(context, size, types=size.types),
         _resident(context.norm("LayerNorm", size.hidden, bias=True)),
-        rotary_buffer(size.positions, size.hidden // size.heads, context.itemsize),
+        rotary_buffer(
+            config.integer("max_trained_positions", default=size.positions), size.hidden // size.heads, context.itemsize
+        ),
         *_rope_head(context, size),
     )
     return _encoder(size, layers, outside)

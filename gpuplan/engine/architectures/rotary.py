@@ -39,7 +39,8 @@ def text_rotary(
     positions = config.integer(
         "max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0
     )
-    rows = positions_of(scaling, positions)
+    original = config.integer("original_max_position_embeddings", default=positions, least=0)
+    rows = positions_of(scaling, positions, scaling.integer("original_max_position_embeddings", default=original, least=0))
     return rotary_buffer(min(MOST_ROWS, rows * times), int(head_size * factor), itemsize)
 
 
@@ -50,11 +51,10 @@ def rope_of(config: ConfigView, layer_type: str | None = None) -> ConfigView:
     return rope.view(layer_type) if isinstance(nested, dict) and layer_type else rope
 
 
-def positions_of(scaling: ConfigView, positions: int) -> int:
-    """Rows of the table for a context of `positions` tokens."""
-    kind = scaling.raw("rope_type", "type")
+def positions_of(scaling: ConfigView, positions: int, original: int) -> int:
+    """Rows of the table for a context of `positions` tokens, `original` before it was stretched."""
+    kind = str(scaling.raw("rope_type", "type"))
     stretch = min(1e6, max(0.0, scaling.number("factor", default=1.0)))
-    original = scaling.integer("original_max_position_embeddings", default=positions, least=0)
     if kind in STRETCHED or (kind == "dynamic" and "alpha" not in scaling):
         return int(positions * stretch)
     if kind in FROM_ORIGINAL:
