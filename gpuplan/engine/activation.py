@@ -45,8 +45,14 @@ def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
     return Term(
         name="activation",
         bytes=peak,
-        low=int(least * 0.85),
-        high=max(int(peak * 1.1), kept + int(1.5 * encoder.peak), kept + encoder.kept + int(1.6 * forward.peak)),
+        low=int(least * 0.9),
+        high=kept
+        + max(
+            int(phases[phase] * 1.05),
+            int(encoder.peak * 1.5),
+            encoder.kept + int(forward.peak * 1.4),
+            encoder.kept + forward.output + sampler.high,
+        ),
         basis=Basis.COMPUTED,
         formula="workspaces + max(tower, embeddings + forward pass, embeddings + hidden states + sampler)",
         inputs=(

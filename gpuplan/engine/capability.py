@@ -49,6 +49,8 @@ def unsupported(
 
     `capabilities` and `devices` (names) are one per GPU; `asked_dtype` is `--dtype`.
     """
+    if profile.dtype == "float16" and profile.model_type in NO_FLOAT16:
+        return _violation(Rule.DTYPE, profile.name, 0, BFLOAT16, _unstable(profile))
     known = [
         (value, name) for value, name in zip(map(capability, capabilities), devices, strict=True) if value
     ]

@@ -48,8 +48,8 @@ def _gibibytes(setting: RankSetting, *, sampled: bool) -> tuple[float, float, fl
     tensor = setting.parallelism.tensor
     if tensor == 1:
         if sampled and setting.version >= TRITON_SINCE and setting.parallelism.pipeline == 1:
-            return 0.22, 0.05, 0.65
-        return 0.07, 0.0, 0.6
+            return (0.25 if setting.total_bytes >= BIG_CARD else 0.2), 0.05, 0.5
+        return 0.07, 0.0, 0.5
     if setting.total_bytes < BIG_CARD:
         return 0.17, 0.05, 0.5
     if setting.generation is None:

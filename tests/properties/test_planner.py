@@ -15,7 +15,6 @@ from gpuplan.domain.plan import Candidate, Parallelism, Plan, Remedy, StrategyNa
 from gpuplan.domain.workload import NO_ARGUMENTS, Category
 from gpuplan.engine.architectures import describe
 from gpuplan.engine.divisibility import legal_tensor_sizes
-from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.engine.versions import DEFAULT
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.operations.models import Model
@@ -212,9 +211,3 @@ def test_an_offered_remedy_makes_the_strategy_fit(name: str, fleet: Fleet, optio
         else:
             wanted = {StrategyName(remedy.change.get("--strategy", result.strategy))}
         assert wanted & fitting, (result.strategy, remedy)
-
-
-def test_the_default_utilization_is_the_one_planned_with() -> None:
-    """The properties above hold for the share the engine itself would take."""
-    share = gpu_memory_utilization(NO_ARGUMENTS, category=Category.LLM, architectures=(), version=DEFAULT)
-    assert share is not None

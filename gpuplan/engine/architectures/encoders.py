@@ -164,7 +164,9 @@ def build_rope_bert(context: Context) -> Blueprint:
         *_tables(context, size, types=size.types),
         _resident(context.norm("LayerNorm", size.hidden, bias=True)),
         rotary_buffer(
-            config.integer("max_trained_positions", default=size.positions), size.hidden // size.heads, context.itemsize
+            config.integer("max_trained_positions", default=size.positions),
+            size.hidden // size.heads,
+            context.itemsize,
         ),
         *_rope_head(context, size),
     )

@@ -40,7 +40,9 @@ def text_rotary(
         "max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0
     )
     original = config.integer("original_max_position_embeddings", default=positions, least=0)
-    rows = positions_of(scaling, positions, scaling.integer("original_max_position_embeddings", default=original, least=0))
+    rows = positions_of(
+        scaling, positions, scaling.integer("original_max_position_embeddings", default=original, least=0)
+    )
     return rotary_buffer(min(MOST_ROWS, rows * times), int(head_size * factor), itemsize)
 
 
@@ -55,7 +57,7 @@ def positions_of(scaling: ConfigView, positions: int, original: int) -> int:
     """Rows of the table for a context of `positions` tokens, `original` before it was stretched."""
     kind = str(scaling.raw("rope_type", "type"))
     stretch = min(1e6, max(0.0, scaling.number("factor", default=1.0)))
-    if kind in STRETCHED or (kind == "dynamic" and "alpha" not in scaling):
+    if kind in STRETCHED:
         return int(positions * stretch)
     if kind in FROM_ORIGINAL:
         return int(original * stretch)
@@ -64,6 +66,8 @@ def positions_of(scaling: ConfigView, positions: int, original: int) -> int:
     return positions
 
 
-def tables_in_use(sliding: tuple[bool, ...], local: ResidentPart, full: ResidentPart) -> tuple[ResidentPart, ...]:
+def tables_in_use(
+    sliding: tuple[bool, ...], local: ResidentPart, full: ResidentPart
+) -> tuple[ResidentPart, ...]:
     """The tables that layers of either type make."""
     return (*((local,) if any(sliding) else ()), *((full,) if not all(sliding) else ()))

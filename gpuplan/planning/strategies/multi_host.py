@@ -5,7 +5,7 @@ Two ways are searched: whole hosts of equal GPU counts, the fewest that do in ev
 cards and over those of at least each size.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
@@ -30,6 +30,15 @@ class _Room:
 
     host: HostOffer
     offers: tuple[Offer, ...]
+
+    def taken(self, count: int) -> tuple[Offer, ...]:
+        """The `count` emptiest, in the order of their indexes: ranks follow it."""
+        return tuple(sorted(self.offers[:count], key=lambda offer: offer.index))
+
+
+def _taken(chosen: Iterable[tuple[_Room, int]]) -> tuple[Offer, ...]:
+    """The GPUs of a layout, host by host, one per rank."""
+    return tuple(offer for room, count in chosen for offer in room.taken(count))
 
 
 def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
@@ -111,12 +120,12 @@ def _gap(assessment: Assessment) -> tuple[bool, int]:
 def _search(judge: Judge, rooms: list[_Room]) -> _Found:
     found = _Found()
     for chosen, shape in _layouts(judge, rooms):
-        offers = tuple(offer for room, count in chosen for offer in room.offers[:count])
+        offers = _taken(chosen)
         assessment = _assess(judge, shape, tuple(offer.device for offer in offers))
         if not assessment.fits:
             found.note(assessment, tuple(offer.device for offer in offers))
         elif _free(judge, assessment, offers):
-            groups = [(room.host.host, room.offers[:count]) for room, count in chosen]
+            groups = [(room.host.host, room.taken(count)) for room, count in chosen]
             found.candidates.append(candidate(judge, assessment, groups))
         elif found.busy is None:
             tensor = shape.tensor
@@ -223,7 +232,7 @@ def _enough(judge: Judge, group: Sequence[_Room], count: int, fixed: Parallelism
         return
 
     def fits(hosts: int) -> bool:
-        offers = tuple(offer for room in group[:hosts] for offer in room.offers)
+        offers = _taken([(room, count) for room in group[:hosts]])
         return _holds(judge, _whole_shape(judge, count, hosts), offers)
 
     yield from _fewest(2, min(len(group), MOST_STAGES), fits)
@@ -268,10 +277,7 @@ def _packed(judge: Judge, rooms: list[_Room], tensor: int) -> Iterator[Layout]:
         return buildable(judge, replace(base(judge.request.workload.engine), tensor=tensor, pipeline=stages))
 
     def fits(stages: int) -> bool:
-        chosen = _fill(capacities, stages, tensor)
-        return _holds(
-            judge, shape_of(stages), tuple(offer for room, count in chosen for offer in room.offers[:count])
-        )
+        return _holds(judge, shape_of(stages), _taken(_fill(capacities, stages, tensor)))
 
     if len(capacities) < 2:
         return

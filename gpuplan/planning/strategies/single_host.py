@@ -53,9 +53,12 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
 def _kind(judge: Judge, host: HostOffer) -> Kind:
     """All that a choice depends on: cards and which of them are free, alone and in a group (their own context is larger).
 
-    Without a share of the card to claim, how much is free decides.
+    Without a share of the card to claim, how much is free decides. Of unlike cards their order on the host, too: ranks
+    follow it.
     """
-    devices = [offer.device for offer in host.offers]
+    devices: list[object] = [offer.device for offer in host.offers]
+    if len(set(devices)) > 1:
+        devices += [offer.index for offer in host.offers]
     if judge.request.utilization is None:
         return (*devices, *[offer.allocatable_bytes for offer in host.offers])
     alone = [judge.free_enough(offer) for offer in host.offers]
@@ -86,7 +89,8 @@ def _fitting(
     judge: Judge, host: HostOffer, count: int, choice: _Choice
 ) -> Iterator[tuple[Assessment, tuple[int, ...]]]:
     """Of each set of `count` GPUs the first shape that fits; what does not is compared with the closest so far."""
-    for positions in _sets(judge, host.offers, count):
+    for chosen in _sets(judge, host.offers, count):
+        positions = tuple(sorted(chosen, key=lambda position: host.offers[position].index))
         devices = tuple(host.offers[position].device for position in positions)
         for shape in shapes(judge, count):
             assessment = judge.assess(shape, devices)
