@@ -82,7 +82,9 @@ def _least(profile: ModelProfile, setting: RankSetting, tower: int, embeddings: 
         tokens, rows = setting.max_num_batched_tokens, setting.max_num_seqs
         setting = replace(
             setting,
-            max_num_batched_tokens=min(tokens, SMALL_TIER[0]) if engine.max_num_batched_tokens is None else tokens,
+            max_num_batched_tokens=min(tokens, SMALL_TIER[0])
+            if engine.max_num_batched_tokens is None
+            else tokens,
             max_num_seqs=min(rows, SMALL_TIER[1]) if engine.max_num_seqs is None else rows,
         )
     forward, sampler = forward_memory(profile, setting), sampler_memory(profile, setting)

@@ -18,6 +18,7 @@ from gpuplan.domain.model import (
     Layer,
     Linear,
     MicroscaledFloat8,
+    ModelProfile,
     Part,
     ResidentPart,
     Scheme,
@@ -26,7 +27,7 @@ from gpuplan.domain.model import (
     Unquantized,
 )
 from gpuplan.engine.mxfp4 import padded_experts
-from gpuplan.engine.weights import Split, experts_on_rank, local_units, stands_whole
+from gpuplan.engine.weights import Split, experts_on_rank, holds, local_units, stage_layers, stands_whole
 from gpuplan.units import MIB, round_up
 
 LARGE = 10 * MIB
@@ -40,25 +41,47 @@ def slack(size: int) -> int:
     return rest if size >= LARGE and rest <= UNSPLIT else 0
 
 
+def rounding_bytes(
+    profile: ModelProfile,
+    split: Split,
+    *,
+    stage: int = 0,
+    stages: int = 1,
+    layer_partition: tuple[int, ...] | None = None,
+) -> int:
+    """Bytes the allocator counts beyond the parameters of a rank of pipeline stage `stage`. Raises Indivisible."""
+    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
+    layers = sum(_layer_slack(profile.layer_kinds[kind], split) for kind in profile.layer_order[first:last])
+    held = tuple(resident for resident in profile.parts if holds(resident.residence, stage, stages))
+    return layers + _outside_slack(held, split)
+
+
 @lru_cache(maxsize=4096)
-def layer_slack(layer: Layer, split: Split) -> int:
-    """Rounding of all tensors of one decoder layer on a rank. Raises Indivisible."""
+def _layer_slack(layer: Layer, split: Split) -> int:
     return sum(part_slack(part, split) for part in layer.parts)
 
 
-def resident_slack(resident: ResidentPart, split: Split) -> int:
-    """Rounding of a part outside the decoder layers."""
+@lru_cache(maxsize=1024)
+def _outside_slack(parts: tuple[ResidentPart, ...], split: Split) -> int:
+    kept = (resident for resident in parts if not (resident.tower and split.language_model_only))
+    return sum(_resident_slack(resident, split) for resident in kept)
+
+
+def _resident_slack(resident: ResidentPart, split: Split) -> int:
     if stands_whole(resident, split):
         split = Split(compute_capability=split.compute_capability)
     return part_slack(resident.part, split)
 
 
 def part_slack(part: Part, split: Split) -> int:
+    """Rounding of the large tensors of one part on one rank."""
     match part:
         case Linear():
             return slack(_matrix(part.scheme, _elements(part, split.tensor), part.itemsize))
         case Experts():
-            local = experts_on_rank(part.count + split.redundant_experts, split.expert_ranks, split.expert_rank)
+            local = experts_on_rank(
+                part.count + split.redundant_experts, split.expert_ranks, split.expert_rank
+            )
             share = part.intermediate // split.expert_tensor
             hidden, share = padded_experts(part, share, split.compute_capability)
             up = local * share * hidden * (2 if part.gated else 1)

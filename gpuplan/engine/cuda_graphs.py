@@ -15,6 +15,9 @@ from gpuplan.units import GIB, MIB
 
 POOL = int(0.04 * GIB)
 PER_LAYER = int(0.14 * MIB)
+MOST = 1.8
+MOST_ON_SHARED = 7
+"""Estimates on GPUs that share the host's memory run up to 4.98 GiB (GB10, Gemma-3-12B 0.22)."""
 LARGEST_SIZE = 512
 LARGEST_SIZE_ON_SM100 = 1024
 
@@ -29,9 +32,11 @@ def cuda_graph_term(profile: ModelProfile, setting: RankSetting) -> Term:
         name="CUDA graphs",
         bytes=size,
         low=size // 4,
-        high=int(size * 1.8),
+        high=int(size * (MOST_ON_SHARED if setting.unified else MOST)),
         basis=Basis.COMPUTED if counted else Basis.EXACT,
-        formula="pool of the first graph + graphs × layers × 0.14 MiB" if counted else "not taken from the budget",
+        formula="pool of the first graph + graphs × layers × 0.14 MiB"
+        if counted
+        else "not taken from the budget",
         inputs=(("piecewise graphs", pieces), ("full decode graphs", whole), ("layers", layers)),
         source="estimates logged by releases from 0.19",
     )

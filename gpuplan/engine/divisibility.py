@@ -12,15 +12,15 @@ from functools import lru_cache
 from gpuplan.domain.model import (
     Embedding,
     Experts,
-    Layer,
     Float4,
     Float8,
     GroupedInteger,
+    Layer,
     Linear,
     MicroscaledFloat8,
     ModelProfile,
-    ResidentPart,
     Part,
+    ResidentPart,
     Shard,
     Tensor,
 )

@@ -41,7 +41,7 @@ NOTHING = EncoderMemory(items=0, patches=0, peak=0, kept=0)
 def encoder_memory(profile: ModelProfile, setting: RankSetting) -> EncoderMemory:
     """The tower whose items have most tokens; nothing without towers, or where they are not profiled."""
     engine = setting.engine
-    if engine.language_model_only or engine.skip_mm_profiling or profile.pooling and not profile.encoders:
+    if engine.language_model_only or engine.skip_mm_profiling:
         return NOTHING
     if setting.runner_v2 and setting.stage > 0:
         return NOTHING
@@ -87,7 +87,9 @@ def _limit(encoder: Encoder, setting: RankSetting) -> int:
     """Items per prompt: as many as `--limit-mm-per-prompt` says, else no bound that matters."""
     stated = setting.engine.limit_mm_per_prompt
     values = [
-        stated.get(name) for name in (("image", "video") if encoder.kind == "vision" else (encoder.kind,)) if name in stated
+        stated.get(name)
+        for name in (("image", "video") if encoder.kind == "vision" else (encoder.kind,))
+        if name in stated
     ]
     counts = [value.get("count", 1) if isinstance(value, dict) else value for value in values]
     numbers = [count for count in counts if isinstance(count, int)]

@@ -42,7 +42,9 @@ def forward_memory(profile: ModelProfile, setting: RankSetting) -> ForwardMemory
     """One pass of max_num_batched_tokens tokens through the layers of this rank's pipeline stage."""
     parallelism, itemsize = setting.parallelism, profile.itemsize
     tokens = setting.max_num_batched_tokens
-    first, last = stage_layers(profile.layer_count, parallelism.pipeline, parallelism.layer_partition)[setting.stage]
+    first, last = stage_layers(profile.layer_count, parallelism.pipeline, parallelism.layer_partition)[
+        setting.stage
+    ]
     kinds = {profile.layer_order[index] for index in range(first, last)}
     layers = [profile.layer_kinds[kind] for kind in sorted(kinds)]
     width = max((_widest(layer, parallelism.tensor) for layer in layers), default=0)
@@ -51,9 +53,14 @@ def forward_memory(profile: ModelProfile, setting: RankSetting) -> ForwardMemory
     routed = max((_experts(part, setting) for part in experts), default=0) * itemsize
     keeps = any(_keeps(part, setting.version) for part in experts)
     stages = 2 * tokens * profile.hidden * itemsize if parallelism.pipeline > 1 else 0
-    dense, sparse = tokens * wide * itemsize, STREAMS * tokens * profile.hidden * itemsize + (0 if keeps else routed)
+    dense, sparse = (
+        tokens * wide * itemsize,
+        STREAMS * tokens * profile.hidden * itemsize + (0 if keeps else routed),
+    )
     return ForwardMemory(
-        peak=max(dense, sparse, tokens * STREAMS * profile.hidden * itemsize + _latent(profile, layers, setting)),
+        peak=max(
+            dense, sparse, tokens * STREAMS * profile.hidden * itemsize + _latent(profile, layers, setting)
+        ),
         kept=(routed if keeps else 0) + stages,
         output=tokens * profile.hidden * itemsize,
         width=wide,

@@ -7,14 +7,13 @@ allocates the buffers its indexers write to when layers are built (vllm/models/d
 0.30, vllm/v1/attention/backends/mla/index_group.py). MXFP4 experts of gpt-oss are padded again by the kernel that runs
 them: Triton's layout on Hopper pads the inputs of both matrices to 256 values (logged: gpt-oss-120b 64.38 GiB on H100,
 0.14), Marlin the width to 128 and the hidden size to 256 (65.97 GiB on H100 up to 0.11, 17.22 per rank of four A100).
-Every large tensor is rounded by torch's allocator. Other repacking (Marlin, TRT-LLM) keeps the size of the weights.
+Other repacking (Marlin, TRT-LLM) keeps the size of the weights.
 """
 
 from gpuplan.domain.model import CacheKind, Experts, Float4, Layer, Linear, ModelProfile, Unquantized
-from gpuplan.engine.allocator import layer_slack, resident_slack
 from gpuplan.engine.mxfp4 import MARLIN, padded_experts
 from gpuplan.engine.versions import DEFAULT, EngineVersion
-from gpuplan.engine.weights import Split, experts_on_rank, holds, local_units, stage_layers
+from gpuplan.engine.weights import Split, experts_on_rank, local_units, stage_layers
 from gpuplan.units import round_up
 
 UP_PROJECTION = "kv_b_proj"
@@ -25,7 +24,6 @@ CHOICE = "buffer of the sparse attention's choice"
 GROUPS = "sparse attention's index buffers of every indexer"
 REPACKED = "MXFP4 experts padded by their kernel"
 DEEP = "inputs of the deep-stack layers"
-ROUNDING = "rounding of the allocator"
 TRITON_MXFP4_SINCE = EngineVersion(0, 12)
 TRITON_INPUTS = 256
 
@@ -48,13 +46,7 @@ def extra_bytes(
     `batched_tokens` and `sequences` are max_num_batched_tokens and max_num_seqs, `decode_tokens` one more than
     the speculative tokens; with zero batched tokens the index buffers are left out. Raises Indivisible.
     """
-    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    kinds = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
-    if stage == stages - 1 and draft_layers:
-        kinds += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
-    counts: dict[Layer, int] = {}
-    for kind in kinds:
-        counts[kind] = counts.get(kind, 0) + 1
+    counts = _counts(profile, stage, stages, layer_partition, draft_layers)
     absorbed = sum(_absorbed(kind, split, profile.itemsize) * count for kind, count in counts.items())
     choice, groups = _index_buffers(
         profile, counts, batched_tokens, min(batched_tokens, sequences * decode_tokens)
@@ -68,9 +60,22 @@ def extra_bytes(
         (GROUPS, groups),
         (REPACKED, repacked),
         (DEEP, _deep_stack(profile, split, batched_tokens)),
-        (ROUNDING, _rounding(profile, split, counts, stage, stages)),
     )
     return tuple((name, size) for name, size in found if size)
+
+
+def _counts(
+    profile: ModelProfile, stage: int, stages: int, layer_partition: tuple[int, ...] | None, draft_layers: int
+) -> dict[Layer, int]:
+    """Layers of each kind on a pipeline stage."""
+    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
+    kinds = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
+    if stage == stages - 1 and draft_layers:
+        kinds += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
+    counts: dict[Layer, int] = {}
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
 
 
 def _deep_stack(profile: ModelProfile, split: Split, batched: int) -> int:
@@ -81,15 +86,6 @@ def _deep_stack(profile: ModelProfile, split: Split, batched: int) -> int:
     return (levels - 1) * batched * profile.hidden * profile.itemsize
 
 
-def _rounding(profile: ModelProfile, split: Split, counts: dict[Layer, int], stage: int, stages: int) -> int:
-    layers = sum(layer_slack(kind, split) * count for kind, count in counts.items())
-    return layers + sum(
-        resident_slack(resident, split)
-        for resident in profile.parts
-        if holds(resident.residence, stage, stages) and not (resident.tower and split.language_model_only)
-    )
-
-
 def _repacked(layer: Layer, split: Split, version: EngineVersion) -> int:
     """What the kernel of MXFP4 experts adds to the parameters as they were created."""
     generation = (split.compute_capability or "").partition(".")[0]
@@ -97,7 +93,11 @@ def _repacked(layer: Layer, split: Split, version: EngineVersion) -> int:
         return 0
     total = 0
     for part in layer.parts:
-        if not isinstance(part, Experts) or not isinstance(part.scheme, Float4) or part.scheme.kernels != "gpt_oss":
+        if (
+            not isinstance(part, Experts)
+            or not isinstance(part.scheme, Float4)
+            or part.scheme.kernels != "gpt_oss"
+        ):
             continue
         local = experts_on_rank(part.count + split.redundant_experts, split.expert_ranks, split.expert_rank)
         share = part.intermediate // split.expert_tensor

@@ -11,6 +11,7 @@ from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine import activation, kv_cache, kv_pages, weights
+from gpuplan.engine.allocator import rounding_bytes
 from gpuplan.engine.divisibility import split_of
 from gpuplan.engine.startup import budget_bytes, no_room_line, too_long_line
 from gpuplan.engine.versions import EngineVersion, batch_defaults
@@ -256,7 +257,10 @@ def _extra_term(
         decode_tokens=1 + kv_pages.speculative_tokens(engine),
         version=question.version,
     )
-    parts = [("rotary and other buffers", loaded.buffers), *added]
+    rounding = rounding_bytes(
+        profile, split, stage=stage, stages=parallelism.pipeline, layer_partition=parallelism.layer_partition
+    )
+    parts = [("rotary and other buffers", loaded.buffers), *added, ("rounding of the allocator", rounding)]
     offloaded = min(int(engine.cpu_offload_gb * GIB), loaded.parameters)
     if offloaded:
         parts.append(("moved to host memory by --cpu-offload-gb", -offloaded))

@@ -44,6 +44,8 @@ def plan_text(plan: Plan, width: int) -> Lines:
     if best is not None:
         result, candidate = best
         lines += [*_recommendation(plan, result, candidate, width), EMPTY]
+    else:
+        lines += _not_asked_for(plan, width)
     lines += _refusals(plan, width)
     lines += _facts(plan.facts, width)
     return tuple(lines)
@@ -144,6 +146,17 @@ def _where(candidate: Candidate) -> str:
     return ", ".join(
         f"{host.host}:{gpu_range([gpu.index for gpu in host.gpus])}" for host in candidate.placement
     )
+
+
+def _not_asked_for(plan: Plan, width: int) -> Iterator[Line]:
+    """Why nothing is recommended although something fits: the strategies that were asked for do not."""
+    fitting = [NAMES[item.strategy] for item in plan.strategies if item.verdict is Verdict.FITS]
+    asked = plan.request.get("strategies") or ()
+    if fitting and asked:
+        options = " ".join(f"--strategy {name}" for name in asked)
+        text = f"Nothing is recommended: {options} leaves out what fits ({', '.join(fitting)})"
+        yield from wrapped(text, width, role=Role.WARNING)
+        yield EMPTY
 
 
 def _recommended(plan: Plan) -> tuple[StrategyResult, Candidate] | None:

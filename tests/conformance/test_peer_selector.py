@@ -51,7 +51,8 @@ class Asked:
     def ours(self, *strategies: StrategyName) -> list[Candidate]:
         if not isinstance(self.outcome, Plan):
             return []
-        return [c for s in self.outcome.strategies if s.strategy in strategies for c in s.candidates]
+        offered = (c for s in self.outcome.strategies if s.strategy in strategies for c in s.candidates)
+        return [candidate for candidate in offered if candidate.verdict is not Verdict.NO_FIT]
 
     def spots(self, *strategies: StrategyName) -> list[Spot]:
         return [spot_of(candidate) for candidate in self.ours(*strategies)]

@@ -96,6 +96,9 @@ DECISIONS = frozenset(
 )
 
 
+MOST_STRATEGIES, MOST_ITEMS = 7, 1
+
+
 def printed(command: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command run in this process from the root of the checkout."""
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -147,13 +150,17 @@ def test_schema_is_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outline(value: Any, decided: bool = False) -> Any:
-    """The document with every value that is no decision replaced by its kind; equal neighbours are written once."""
+    """The document with every value that is no decision replaced by its kind, and of long lists only the start."""
     match value:
         case dict():
             return {key: outline(item, decided or key in DECISIONS) for key, item in value.items()}
+        case list() if decided:
+            return [outline(item, decided) for item in value]
         case list():
-            items = [outline(item, decided) for item in value]
-            return items if decided else [item for at, item in enumerate(items) if items.index(item) == at]
+            strategies = any(isinstance(item, dict) and "strategy" in item for item in value)
+            most = MOST_STRATEGIES if strategies else MOST_ITEMS
+            rest = [f"… {len(value) - most} more"] if len(value) > most else []
+            return [*(outline(item) for item in value[:most]), *rest]
         case _:
             return value if decided or value is None else type(value).__name__
 
@@ -162,7 +169,7 @@ WIDTHS = [name for name in COMMANDS if not name.startswith("help") and "-wide" n
 
 
 @pytest.mark.parametrize("name", WIDTHS)
-@pytest.mark.parametrize("columns", [20, 80, 100, 300])
+@pytest.mark.parametrize("columns", [20, 300])
 def test_nothing_is_wider_than_the_terminal(
     name: str, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

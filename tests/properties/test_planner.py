@@ -26,7 +26,12 @@ from gpuplan.units import GIB
 
 CONFIGS = Path(__file__).parent.parent / "data" / "configs"
 NAMES = ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "google/gemma-3-4b-it")
-CARDS = (("NVIDIA L4", 22, "8.9"), ("NVIDIA A100", 40, "8.0"), ("NVIDIA L40S", 44, "8.9"), ("NVIDIA H100", 79, "9.0"))
+CARDS = (
+    ("NVIDIA L4", 22, "8.9"),
+    ("NVIDIA A100", 40, "8.0"),
+    ("NVIDIA L40S", 44, "8.9"),
+    ("NVIDIA H100", 79, "9.0"),
+)
 FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
@@ -180,7 +185,9 @@ def with_change(options: ServingOptions, fleet: Fleet, remedy: Remedy) -> tuple[
             case "--strategy" | "device":
                 pass
             case "gpus":
-                fleet = replace(fleet, hosts=(*fleet.hosts, _more(fleet, str(remedy.change["device"]), int(value))))
+                fleet = replace(
+                    fleet, hosts=(*fleet.hosts, _more(fleet, str(remedy.change["device"]), int(value)))
+                )
             case _:
                 words += [name, str(value)]
     return replace(options, engine_args=tuple(words)), fleet

@@ -23,6 +23,7 @@ from gpuplan.engine.architectures.wrapping import inherited, repeated, tower_par
 
 SOURCE_POSITIONS = 1500
 KERNEL = 3
+FLOAT32 = 4
 AUDIO_TOKENS = 750
 """Tokens of 30 seconds after pooling by two."""
 
@@ -197,7 +198,31 @@ def build_qwen2_audio(context: Context) -> Blueprint:
     return with_towers(context, text_builder(view, default="qwen2"), view, parts, (encoder,))
 
 
+def build_voxtral(context: Context) -> Blueprint:
+    """Voxtral (voxtral.py): Whisper's encoder divided over the ranks, two matrices over joined frames, Llama."""
+    config = context.config
+    view = inherited(context, "text_config")
+    audio = config.view("audio_config")
+    width = audio.integer("d_model", "hidden_size", default=1280)
+    heads = audio.integer("encoder_attention_heads", "num_attention_heads", default=20)
+    wide = audio.integer("encoder_ffn_dim", "intermediate_size", default=5120)
+    count = audio.integer("encoder_layers", "num_hidden_layers", default=32, most=MOST_LAYERS)
+    down = audio.integer("downsample_factor", default=4, most=4096)
+    hidden = view.integer("hidden_size", default=3072)
+    bins = ConfigView({"num_mel_bins": 128, **audio.values}, audio.place)
+    encoder = whisper_encoder(context, bins, "whisper_encoder.whisper_encoder", width, heads, wide, count)
+    positions = audio.integer("max_source_positions", default=SOURCE_POSITIONS)
+    doubled = context.norm(
+        "positions in float32", positions * width * (FLOAT32 - context.itemsize) // context.itemsize
+    )
+    adapter = context.norm("w_in, w_out", hidden * (down * width + hidden))
+    facts = _facts(heads, width, count, wide, tokens=max(1, positions // down), frames=positions)
+    towers = tower_parts((*encoder, doubled, adapter), tower="audio")
+    return with_towers(context, text_builder(view), view, towers, (facts,))
+
+
 BUILDERS: dict[str, Builder] = {
     "WhisperForConditionalGeneration": build_whisper,
+    "VoxtralForConditionalGeneration": build_voxtral,
     "Qwen2AudioForConditionalGeneration": build_qwen2_audio,
 }

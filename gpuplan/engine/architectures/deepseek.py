@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from gpuplan.domain.model import Cache, Layer, Part, Partition, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     final_norm,

@@ -21,8 +21,8 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     final_norm,
     layer_count,

@@ -6,8 +6,8 @@ vLLM 0.32: vllm/model_executor/models/{llama,qwen2,qwen3,phi3,mimo}.py.
 from gpuplan.domain.model import Layer
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     final_norm,

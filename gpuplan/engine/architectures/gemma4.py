@@ -351,7 +351,45 @@ _CONFORMER = (
 )
 """Linear layers of a conformer layer, with inputs and outputs in hidden widths; the last is not clipped."""
 
+
+def build_gemma4_unified(context: Context) -> Blueprint:
+    """Gemma 4 12B (gemma4_unified.py): no towers, patches and sound frames are projected into the language model."""
+    config = context.config
+    view = inherited(context, "text_config")
+    hidden = view.integer("hidden_size")
+    vision, audio = config.view("vision_config"), config.view("audio_config")
+    width = vision.integer("mm_embed_dim", default=hidden)
+    side = vision.integer("patch_size", default=16, most=4096) * vision.integer(
+        "pooling_kernel_size", default=3, most=256
+    )
+    patch = 3 * side * side
+    positions = vision.integer("mm_posemb_size", default=1120)
+    tokens = vision.integer("num_soft_tokens", "default_output_length", default=280)
+    eyes: tuple[Part, ...] = (
+        context.norm("patch norms, positions", 2 * patch + 4 * width + 2 * positions * width),
+        context.linear("vision_embedder.patch_dense", patch, width, Shard.COLUMN, bias=True),
+        _whole_linear(context, "embed_vision.embedding_projection", width, hidden),
+    )
+    parts = tower_parts(eyes)
+    if "audio_config" in config:
+        frame = audio.integer("audio_embed_dim", default=640)
+        ear = _whole_linear(context, "embed_audio.embedding_projection", frame, hidden)
+        parts = (*parts, *tower_parts((ear,), tower="audio"))
+    encoder = Encoder(
+        kind="vision",
+        heads=1,
+        hidden=width,
+        layers=1,
+        intermediate=patch,
+        tokens_per_item=tokens,
+        patches_per_item=tokens,
+        least_batched_tokens=FRAMES * TOKENS_PER_FRAME,
+    )
+    return with_towers(context, build_gemma4, view, parts, (encoder,))
+
+
 BUILDERS = {
     "Gemma4ForCausalLM": build_gemma4,
     "Gemma4ForConditionalGeneration": build_gemma4_towers,
+    "Gemma4UnifiedForConditionalGeneration": build_gemma4_unified,
 }

@@ -6,7 +6,7 @@ vLLM 0.32: vllm/model_executor/models/{glm4_moe_lite,glm4_moe}.py. GLM-5 (GlmMoe
 from dataclasses import replace
 
 from gpuplan.domain.model import Layer, Linear, Part
-from gpuplan.engine.architectures.context import Builder, Blueprint, Context
+from gpuplan.engine.architectures.context import Blueprint, Builder, Context
 from gpuplan.engine.architectures.deepseek import deepseek_blueprint
 from gpuplan.engine.architectures.mla import FLOAT32
 

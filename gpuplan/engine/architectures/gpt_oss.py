@@ -5,8 +5,8 @@ vLLM 0.32: vllm/model_executor/models/gpt_oss.py.
 
 from gpuplan.domain.model import Layer
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     layer_count,

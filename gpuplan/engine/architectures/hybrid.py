@@ -10,8 +10,8 @@ from dataclasses import replace
 from gpuplan.domain.model import Cache, Layer, Part, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     layer_count,

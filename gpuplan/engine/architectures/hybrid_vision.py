@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpuplan.domain.model import Encoder, Linear, Part, Partition, Residence, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Builder, MOST_LAYERS, Blueprint, Context
+from gpuplan.engine.architectures.context import MOST_LAYERS, Blueprint, Builder, Context
 from gpuplan.engine.architectures.lfm2 import build_lfm2, build_lfm2_moe
 from gpuplan.engine.architectures.nemotron import build_nemotron_h
 from gpuplan.errors import ModelError

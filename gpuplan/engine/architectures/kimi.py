@@ -19,7 +19,14 @@ from gpuplan.domain.model import (
     Tensor,
 )
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Builder, Blueprint, Context, final_norm, layer_count, parts_of
+from gpuplan.engine.architectures.context import (
+    Blueprint,
+    Builder,
+    Context,
+    final_norm,
+    layer_count,
+    parts_of,
+)
 from gpuplan.engine.architectures.deepseek import ExpertShape, deepseek_blueprint, layer_norms
 from gpuplan.engine.architectures.mla import (
     FLOAT32,

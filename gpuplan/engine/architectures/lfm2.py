@@ -4,7 +4,7 @@ vLLM 0.32: vllm/model_executor/models/{lfm2,lfm2_moe}.py.
 """
 
 from gpuplan.domain.model import Layer, Linear, Part, Residence, Shard
-from gpuplan.engine.architectures.context import Builder, Blueprint, Context, layer_count
+from gpuplan.engine.architectures.context import Blueprint, Builder, Context, layer_count
 from gpuplan.engine.architectures.hybrid import (
     MlpOf,
     attention_layers,

@@ -18,8 +18,8 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     layer_count,

@@ -5,7 +5,7 @@ vLLM 0.32: vllm/model_executor/models/{llava,llava_next,llava_next_video,llava_o
 
 from dataclasses import replace
 
-from gpuplan.domain.model import Encoder, Part, Partition, ResidentPart, Shard, Tensor
+from gpuplan.domain.model import Embedding, Encoder, Part, Partition, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.clip_vision import Tower, clip_tower, layers_used, tower_of
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import MOST_LAYERS, Blueprint, Builder, Context
@@ -235,6 +235,47 @@ def build_pixtral(context: Context) -> Blueprint:
     return _pixtral(replace(context, architecture="Pixtral"), view, vision, merge=1)
 
 
+CLIP_LARGE = ConfigView(
+    {
+        "model_type": "clip_vision_model",
+        "hidden_size": 1024,
+        "image_size": 336,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 24,
+        "patch_size": 14,
+    },
+    "CLIP ViT-L/14",
+)
+"""The tower of Phi-3-vision, which no config spells out."""
+PHI_TILES = 16
+
+
+def build_phi3_vision(context: Context) -> Blueprint:
+    """Phi-3-vision and Phi-3.5-vision (phi3v.py): CLIP, a projector over two by two patches, an embedding of its own."""
+    config = context.config
+    tower = tower_of(CLIP_LARGE)
+    processor = config.view("img_processor")
+    index = processor.raw("layer_idx")
+    used = tower.layers - 1 if not isinstance(index, int) or isinstance(index, bool) else index + 1
+    used = tower.layers + used if used <= 0 else used
+    if not 0 < used <= tower.layers:
+        raise config.error("img_processor", f"names no layer of {tower.layers}")
+    made = text_builder(ConfigView({"model_type": "llama"}, config.place))(context)
+    hidden, joined = made.hidden, 4 * processor.integer("image_dim_out", default=tower.hidden)
+    projector = context.norm(
+        "separators, projector", 2 * joined + (joined + 1) * hidden + (hidden + 1) * hidden
+    )
+    table = Embedding(name="embed_tokens", rows=made.vocabulary, width=hidden, itemsize=context.itemsize)
+    towers = (
+        *clip_tower(context, tower, "vision_embed_tokens.img_processor.vision_model", used=used),
+        *tower_parts((projector, table)),
+    )
+    tokens = (tower.patches // 4 + tower.image // tower.patch // 2) * (PHI_TILES + 1) + 1
+    encoder = _encoder(tower, used, tokens, tower.positions * (PHI_TILES + 1))
+    return replace(made, parts=(*made.parts, *towers), encoders=(encoder,))
+
+
 BUILDERS: dict[str, Builder] = {
     "LlavaForConditionalGeneration": build_llava,
     "LlavaNextForConditionalGeneration": build_llava_next,
@@ -243,5 +284,6 @@ BUILDERS: dict[str, Builder] = {
     "Mistral3ForConditionalGeneration": build_mistral3,
     "LightOnOCRForConditionalGeneration": build_mistral3,
     "PaliGemmaForConditionalGeneration": build_paligemma,
+    "Phi3VForCausalLM": build_phi3_vision,
     "PixtralForConditionalGeneration": build_pixtral,
 }

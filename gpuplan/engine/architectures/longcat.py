@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from gpuplan.domain.model import Layer, Part, Partition, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Builder, Blueprint, Context, final_norm, layer_count, parts_of
+from gpuplan.engine.architectures.context import (
+    Blueprint,
+    Builder,
+    Context,
+    final_norm,
+    layer_count,
+    parts_of,
+)
 from gpuplan.engine.architectures.mla import (
     FLOAT32,
     LatentShape,

@@ -6,8 +6,8 @@ vLLM 0.32: vllm/model_executor/models/mimo_v2.py.
 from gpuplan.domain.model import Cache, Layer, Part
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     layer_count,

@@ -22,9 +22,9 @@ from gpuplan.domain.model import (
 )
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     MOST_LAYERS,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     layer_count,

@@ -18,7 +18,14 @@ from gpuplan.domain.model import (
     Tensor,
 )
 from gpuplan.engine.architectures.config_view import ConfigView
-from gpuplan.engine.architectures.context import Builder, Blueprint, Context, layer_count, parts_of, rotary_buffer
+from gpuplan.engine.architectures.context import (
+    Blueprint,
+    Builder,
+    Context,
+    layer_count,
+    parts_of,
+    rotary_buffer,
+)
 from gpuplan.engine.architectures.hybrid import attention_layers, attention_mixer
 from gpuplan.engine.architectures.moe import (
     FLOAT32,

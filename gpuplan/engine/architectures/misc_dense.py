@@ -44,6 +44,28 @@ def build_llama_like(context: Context) -> Blueprint:
     return rotated(context, size, windowed(config, size.layers, recipe))
 
 
+def build_granite(context: Context) -> Blueprint:
+    """Granite: Llama, with a sink per head where the config lists types of layers (granite.py)."""
+    config = context.config
+    size = Sizes.of(config)
+    bias = config.flag("attention_bias", "bias")
+    sinks = config.flag("attention_sinks", default="layer_types" in config)
+
+    def extra(index: int, path: str) -> tuple[Part, ...]:
+        del index, path
+        heads = Partition(units=size.heads)
+        return (Tensor(name="sinks", partition=heads, itemsize=context.itemsize, sharded=True),)
+
+    recipe = Recipe(
+        qkv_bias=bias,
+        output_bias=bias,
+        mlp_bias=config.flag("mlp_bias"),
+        tied=tied(config),
+        extra=extra if sinks else None,
+    )
+    return rotated(context, size, windowed(config, size.layers, recipe))
+
+
 def build_phi3(context: Context) -> Blueprint:
     """Phi-3, Phi-3.5 and Phi-4: Llama whose checkpoint stacks its projections."""
     config = context.config
@@ -266,8 +288,8 @@ BUILDERS: dict[str, Builder] = {
     "Exaone4ForCausalLM": build_exaone4,
     "ExaoneForCausalLM": build_exaone3,
     "Glm4ForCausalLM": build_glm4,
-    "GraniteForCausalLM": build_llama_like,
-    "GraniteSWAForCausalLM": build_llama_like,
+    "GraniteForCausalLM": build_granite,
+    "GraniteSWAForCausalLM": build_granite,
     "HyperCLOVAXForCausalLM": build_hyperclovax,
     "IQuestCoderForCausalLM": build_llama_like,
     "InternLM2ForCausalLM": build_everywhere,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from gpuplan.domain.model import Cache, Layer, Part, Partition, Residence, ResidentPart, Shard, Tensor
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     layer_count,

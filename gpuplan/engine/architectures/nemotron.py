@@ -9,9 +9,9 @@ from dataclasses import replace
 from gpuplan.domain.model import Cache, Layer, Part, Residence, ResidentPart, Shard
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import (
-    Builder,
     MOST_LAYERS,
     Blueprint,
+    Builder,
     Context,
     attention_cache,
     final_norm,

@@ -4,7 +4,7 @@ vLLM 0.32: vllm/model_executor/models/olmo_hybrid.py, layers/mamba/gdn/olmo_gdn_
 """
 
 from gpuplan.domain.model import Layer, Partition, Shard, Tensor
-from gpuplan.engine.architectures.context import Builder, Blueprint, Context, layer_count
+from gpuplan.engine.architectures.context import Blueprint, Builder, Context, layer_count
 from gpuplan.engine.architectures.hybrid import (
     attention_layers,
     attention_mixer,

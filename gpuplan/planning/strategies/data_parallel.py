@@ -4,12 +4,13 @@ A dense model's replicas are N independent servers; a mixture-of-experts model m
 user gives `--data-parallel-size`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpuplan.domain.plan import (
     Candidate,
     Fact,
+    Parallelism,
     PlacedHost,
     Role,
     Score,
@@ -23,6 +24,8 @@ from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import HostOffer, Supply
 from gpuplan.planning.strategies import single_gpu, single_host
 from gpuplan.planning.strategies.outcome import result, skipped
+
+Evaluate = Callable[[Judge, Supply], StrategyResult]
 
 
 def wanted(judge: Judge) -> int:
@@ -44,26 +47,42 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
 
 
 def _place(judge: Judge, supply: Supply, copies: int) -> tuple[list[Candidate], list[Fact]]:
-    """Replica by replica on what the earlier ones left; one pass over each strategy's ranked candidates."""
-    placement = judge.request.workload.placement
-    placed: list[Candidate] = []
+    """All replicas in one shape, on one GPU each if that can be; the most there is room for and why not more."""
+    best: list[Candidate] = []
     facts: list[Fact] = []
+    for strategy in (single_gpu, single_host):
+        outcome = strategy.evaluate(judge, supply)
+        fitting = [item for item in outcome.candidates if item.verdict is Verdict.FITS]
+        if not fitting:
+            facts.extend(outcome.facts[:8])
+        for shape in dict.fromkeys(item.parallelism for item in fitting):
+            placed = _place_shape(judge, supply, copies, strategy.evaluate, shape)
+            if len(placed) == copies:
+                return placed, []
+            best = max(best, placed, key=len)
+    return best, facts
+
+
+def _place_shape(
+    judge: Judge, supply: Supply, copies: int, evaluate: Evaluate, shape: Parallelism
+) -> list[Candidate]:
+    """Replica by replica on what the earlier ones left; one pass over the strategy's ranked candidates."""
+    placed: list[Candidate] = []
     taken: set[tuple[str, int]] = set()
     on_host: dict[str, int] = {}
-    for strategy in (single_gpu, single_host):
-        while len(placed) < copies:
-            left = _without(supply, taken)
-            outcome = strategy.evaluate(judge, left)
-            fitting = [item for item in outcome.candidates if item.verdict is Verdict.FITS]
-            if not fitting:
-                facts.extend(outcome.facts[:8])
-                break
-            for item in _round(fitting, placement, on_host, copies - len(placed)):
-                placed.append(item)
-                host = item.placement[0]
-                on_host[host.host] = on_host.get(host.host, 0) + 1
-                taken.update((host.host, gpu.index) for gpu in host.gpus)
-    return placed, facts
+    while len(placed) < copies:
+        outcome = evaluate(judge, _without(supply, taken))
+        fitting = [
+            item for item in outcome.candidates if item.verdict is Verdict.FITS and item.parallelism == shape
+        ]
+        if not fitting:
+            break
+        for item in _round(fitting, judge.request.workload.placement, on_host, copies - len(placed)):
+            placed.append(item)
+            host = item.placement[0]
+            on_host[host.host] = on_host.get(host.host, 0) + 1
+            taken.update((host.host, gpu.index) for gpu in host.gpus)
+    return placed
 
 
 def _round(
@@ -105,8 +124,10 @@ def _without(supply: Supply, taken: set[tuple[str, int]]) -> Supply:
 
 
 def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
-    """All replicas as one candidate; memory and arguments are those of the first, whose shape the others share."""
-    first = placed[0]
+    """All replicas as one candidate; memory and arguments are those of the one with least room, named first: what it can
+    serve, the others can."""
+    first = min(placed, key=_room)
+    placed = [first, *(item for item in placed if item is not first)]
     hosts = tuple(
         PlacedHost(host=h.host, role=Role.REPLICA, gpus=h.gpus, ram_claim_bytes=h.ram_claim_bytes)
         for item in placed
@@ -137,6 +158,12 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
             free_bytes=sum(item.score.free_bytes for item in placed),
         ),
     )
+
+
+def _room(item: Candidate) -> tuple[int, int]:
+    """Context and KV cache of a replica."""
+    memory = item.memory
+    return (0, 0) if memory is None else (memory.max_model_len, memory.kv_cache_tokens)
 
 
 def _too_few(copies: int, placed: int, supply: Supply) -> Fact:

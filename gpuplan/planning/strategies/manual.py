@@ -84,7 +84,7 @@ def _subject(groups: Groups, count: int) -> dict[str, object]:
 
 
 def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) -> Groups:
-    """The named GPUs by host, in the order the hosts were named.
+    """The named GPUs by host, in the order the hosts were named and of the GPUs' indexes: ranks follow it.
 
     Raises UsageError for a host or GPU that does not exist, is named twice, cannot be used, or mixes backends.
     """
@@ -113,7 +113,7 @@ def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) ->
             f"--gpus mixes {' and '.join(sorted(backends))} GPUs in one placement (S0.11)",
             hint="select GPUs of one vendor",
         )
-    return [(host, tuple(group)) for host, group in chosen.values()]
+    return [(host, tuple(sorted(group, key=lambda offer: offer.index))) for host, group in chosen.values()]
 
 
 def _host(hosts: dict[str, Host], name: str) -> Host:

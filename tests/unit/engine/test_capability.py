@@ -11,7 +11,9 @@ from gpuplan.operations.models import nothing_known
 LLAMA = replace(nothing_known("m"), model_type="llama", dtype="bfloat16")
 
 
-@pytest.mark.parametrize(("text", "value"), [("8.9", 89), ("12.1", 121), (None, None), ("gfx942", None), ("", None)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("8.9", 89), ("12.1", 121), (None, None), ("gfx942", None), ("", None)]
+)
 def test_capability_is_read_as_the_engine_counts_it(text: str | None, value: int | None) -> None:
     assert capability(text) == value
 

@@ -19,7 +19,11 @@ CONFIGS = Path(__file__).parents[2] / "data" / "configs"
 
 def profile(name: str) -> ModelProfile:
     path = CONFIGS / f"{name}.json"
-    text = path.read_text() if path.exists() else gzip.decompress((CONFIGS / f"{name}.json.gz").read_bytes()).decode()
+    text = (
+        path.read_text()
+        if path.exists()
+        else gzip.decompress((CONFIGS / f"{name}.json.gz").read_bytes()).decode()
+    )
     return describe(name, json.loads(text))
 
 
@@ -36,7 +40,14 @@ def settings(version: str, **changes: object) -> CacheSettings:
     ],
 )
 def test_pool_is_what_the_engine_printed(
-    name: str, version: str, tensor: int, batch: int, kv_gib: float, context: int, tokens: int, concurrency: float
+    name: str,
+    version: str,
+    tensor: int,
+    batch: int,
+    kv_gib: float,
+    context: int,
+    tokens: int,
+    concurrency: float,
 ) -> None:
     options = settings(version, tensor=tensor, max_num_batched_tokens=batch)
     (stage,) = geometry(profile(name), options, stages=1)
@@ -60,21 +71,26 @@ def test_hybrid_pool_is_what_the_engine_printed() -> None:
 def test_latent_cache_is_not_divided_by_tensor_parallel() -> None:
     model = profile("deepseek-ai__DeepSeek-R1")
     sizes = {
-        tensor: geometry(model, settings("0.33.0", tensor=tensor), stages=1)[0].block_bytes for tensor in (1, 8)
+        tensor: geometry(model, settings("0.33.0", tensor=tensor), stages=1)[0].block_bytes
+        for tensor in (1, 8)
     }
     assert sizes[1] == sizes[8] == 61 * 1152 * 16
 
 
 def test_kv_heads_are_replicated_beyond_their_number() -> None:
     model = profile("Qwen__Qwen3-30B-A3B")
-    sizes = [geometry(model, settings("0.33.0", tensor=tensor), stages=1)[0].block_bytes for tensor in (1, 2, 4, 8)]
+    sizes = [
+        geometry(model, settings("0.33.0", tensor=tensor), stages=1)[0].block_bytes for tensor in (1, 2, 4, 8)
+    ]
     assert sizes == [sizes[0], sizes[0] // 2, sizes[0] // 4, sizes[0] // 4]
 
 
 def test_fp8_halves_the_pages() -> None:
     model = profile("Qwen__Qwen3-32B")
     full = geometry(model, settings("0.33.0"), stages=1)[0].block_bytes
-    half = geometry(model, settings("0.33.0", engine=EngineArguments(kv_cache_dtype="fp8")), stages=1)[0].block_bytes
+    half = geometry(model, settings("0.33.0", engine=EngineArguments(kv_cache_dtype="fp8")), stages=1)[
+        0
+    ].block_bytes
     assert half * 2 == full
 
 

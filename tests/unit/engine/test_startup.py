@@ -15,8 +15,12 @@ def test_budget_is_rounded_up() -> None:
 def test_free_memory_line_names_the_device_from_0_28() -> None:
     new = free_memory_line("cuda:0", int(0.32 * GIB), TOTAL, 0.9, version_of("0.33.0"))
     old = free_memory_line("cuda:0", int(0.32 * GIB), TOTAL, 0.9, version_of("0.20.2"))
-    assert new.startswith("Free memory on device cuda:0 (0.32/79.25 GiB) on startup is less than desired GPU memory utilization")
-    assert old.startswith("Free memory on device (0.32/79.25 GiB) on startup is less than desired GPU memory utilization")
+    assert new.startswith(
+        "Free memory on device cuda:0 (0.32/79.25 GiB) on startup is less than desired GPU memory utilization"
+    )
+    assert old.startswith(
+        "Free memory on device (0.32/79.25 GiB) on startup is less than desired GPU memory utilization"
+    )
     assert "(0.9, 71.33 GiB)" in new
 
 

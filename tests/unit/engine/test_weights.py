@@ -3,7 +3,15 @@
 import pytest
 
 from gpuplan.domain.model import Embedding, Experts, Linear, Partition, Residence, ResidentPart, Shard, Tensor
-from gpuplan.engine.weights import Indivisible, Split, experts_on_rank, holds, part_bytes, stage_layers, stands_whole
+from gpuplan.engine.weights import (
+    Indivisible,
+    Split,
+    experts_on_rank,
+    holds,
+    part_bytes,
+    stage_layers,
+    stands_whole,
+)
 from gpuplan.errors import GpuplanError
 
 QKV = Linear(
@@ -62,7 +70,9 @@ def test_kv_heads_that_come_out_uneven_are_refused() -> None:
     assert (caught.value.size, caught.value.ranks) == (32, 3)
 
 
-@pytest.mark.parametrize(("rows", "ranks", "local"), [(151936, 8, 18992), (128256, 1, 128256), (50257, 2, 25152)])
+@pytest.mark.parametrize(
+    ("rows", "ranks", "local"), [(151936, 8, 18992), (128256, 1, 128256), (50257, 2, 25152)]
+)
 def test_vocabulary_is_padded_to_64_rows_before_it_is_divided(rows: int, ranks: int, local: int) -> None:
     table = Embedding(name="embed_tokens", rows=rows, width=64, itemsize=2)
     assert part_bytes(table, Split(tensor=ranks)) == local * 64 * 2
@@ -70,7 +80,12 @@ def test_vocabulary_is_padded_to_64_rows_before_it_is_divided(rows: int, ranks: 
 
 def test_row_split_keeps_the_whole_bias() -> None:
     layer = Linear(
-        name="o_proj", inputs=Partition(units=64), outputs=(Partition(units=32),), shard=Shard.ROW, itemsize=2, bias=True
+        name="o_proj",
+        inputs=Partition(units=64),
+        outputs=(Partition(units=32),),
+        shard=Shard.ROW,
+        itemsize=2,
+        bias=True,
     )
     assert part_bytes(layer, Split(tensor=4)) == (16 * 32 + 32) * 2
 
