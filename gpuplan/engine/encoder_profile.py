@@ -8,9 +8,11 @@ torch's rotary up to 0.10, with a fused one up to 0.13. Logged: Qwen2-VL-2B 0.10
 Qwen3-VL-30B 0.11 and 0.12, Qwen3.6-27B 0.27.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuplan.domain.model import Encoder, ModelProfile
+from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.rank_setting import RankSetting
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.units import ceil_div
@@ -21,6 +23,9 @@ ROTATED_FUSED = 13
 ROTATED = 7
 FUSED_SINCE = EngineVersion(0, 11)
 PLAIN_SINCE = EngineVersion(0, 14)
+LEFT_OUT_BY_QWEN3_VL = EngineVersion(0, 11)
+LEFT_OUT_SINCE = EngineVersion(0, 17)
+UNLIMITED = 999
 PIXEL_BYTES = 4
 DEFAULT_INPUTS = 3 * 14 * 14
 
@@ -45,13 +50,13 @@ def encoder_memory(profile: ModelProfile, setting: RankSetting) -> EncoderMemory
         return NOTHING
     if setting.runner_v2 and setting.stage > 0:
         return NOTHING
-    encoders = [encoder for encoder in profile.encoders if _allowed(encoder, setting)]
+    encoders = [encoder for encoder in profile.encoders if _limit(encoder, engine) > 0]
     if not encoders:
         return NOTHING
     encoder = max(encoders, key=lambda item: _planned(item, setting))
     planned = _planned(encoder, setting)
     budget = max(setting.max_num_batched_tokens, planned)
-    items = max(1, min(budget // planned, setting.max_num_seqs * _limit(encoder, setting)))
+    items = max(1, min(budget // planned, setting.max_num_seqs * _limit(encoder, engine)))
     patches = items * encoder.patches_per_item
     inputs = (encoder.inputs_per_patch or DEFAULT_INPUTS) * patches
     itemsize, width = profile.itemsize, profile.hidden * encoder.output_levels
@@ -83,18 +88,24 @@ def _planned(encoder: Encoder, setting: RankSetting) -> int:
     return max(1, encoder.tokens_per_item)
 
 
-def _limit(encoder: Encoder, setting: RankSetting) -> int:
-    """Items per prompt: as many as `--limit-mm-per-prompt` says, else no bound that matters."""
-    stated = setting.engine.limit_mm_per_prompt
-    values = [
-        stated.get(name)
-        for name in (("image", "video") if encoder.kind == "vision" else (encoder.kind,))
-        if name in stated
-    ]
-    counts = [value.get("count", 1) if isinstance(value, dict) else value for value in values]
-    numbers = [count for count in counts if isinstance(count, int)]
-    return max(numbers) if numbers and len(numbers) == (2 if encoder.kind == "vision" else 1) else 999
+def _limit(encoder: Encoder, engine: EngineArguments) -> int:
+    """Items per prompt: as many as `--limit-mm-per-prompt` says of all its modalities, else no bound that matters."""
+    names = ("image", "video") if encoder.kind == "vision" else (encoder.kind,)
+    counts = []
+    for name in names:
+        stated = engine.limit_mm_per_prompt.get(name)
+        counts.append(stated.get("count") if isinstance(stated, Mapping) else stated)
+    return max((count if isinstance(count, int) else UNLIMITED for count in counts), default=UNLIMITED)
 
 
-def _allowed(encoder: Encoder, setting: RankSetting) -> bool:
-    return _limit(encoder, setting) > 0
+def towers_left_out(profile: ModelProfile, engine: EngineArguments, version: EngineVersion) -> bool:
+    """Whether the engine builds no tower, as `--limit-mm-per-prompt` allows no item of any modality.
+
+    From 0.17 for every tower (`_mark_tower_model` in interfaces.py; 0.15 and 0.16 were not read), for Qwen3-VL from 0.11.
+    """
+    since = LEFT_OUT_BY_QWEN3_VL if profile.architecture.startswith("Qwen3VL") else LEFT_OUT_SINCE
+    return (
+        version >= since
+        and bool(profile.encoders)
+        and all(_limit(encoder, engine) == 0 for encoder in profile.encoders)
+    )

@@ -54,7 +54,7 @@ def _gibibytes(setting: RankSetting, *, sampled: bool) -> tuple[float, float, fl
     if setting.total_bytes < BIG_CARD:
         return 0.17, 0.0, 0.5
     if setting.generation is None:
-        return (1.5 if tensor > 2 else 0.6), 0.1, 2.5
+        return (0.6 if tensor == 2 else 1.5 if tensor <= 4 else 1.9), 0.1, 2.5
     if setting.generation < HOPPER:
         return 0.17, 0.1, 0.65
     if tensor > 2 or setting.version >= FUSED_REDUCE_SINCE:

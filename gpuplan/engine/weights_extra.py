@@ -10,7 +10,7 @@ them: Triton's layout on Hopper pads the inputs of both matrices to 256 values (
 Other repacking (Marlin, TRT-LLM) keeps the size of the weights.
 """
 
-from gpuplan.domain.model import CacheKind, Experts, Float4, Layer, Linear, ModelProfile, Unquantized
+from gpuplan.domain.model import CacheKind, Experts, Float4, Layer, Linear, ModelProfile, Tensor, Unquantized
 from gpuplan.engine.mxfp4 import MARLIN, padded_experts
 from gpuplan.engine.versions import DEFAULT, EngineVersion
 from gpuplan.engine.weights import Split, experts_on_rank, local_units, stage_layers
@@ -24,8 +24,12 @@ CHOICE = "buffer of the sparse attention's choice"
 GROUPS = "sparse attention's index buffers of every indexer"
 REPACKED = "MXFP4 experts padded by their kernel"
 DEEP = "inputs of the deep-stack layers"
+OLDER_ROTARY = "rotary cache of four times the positions"
+SHORT_ROTARY_SINCE = EngineVersion(0, 32)
+SHORT_ROTARY = ("Qwen3VL", "Qwen3_5")
 TRITON_MXFP4_SINCE = EngineVersion(0, 12)
 TRITON_INPUTS = 256
+MROPE_TIMES = 4
 
 
 def extra_bytes(
@@ -60,6 +64,7 @@ def extra_bytes(
         (GROUPS, groups),
         (REPACKED, repacked),
         (DEEP, _deep_stack(profile, split, batched_tokens)),
+        (OLDER_ROTARY, _older_rotary(profile) if version < SHORT_ROTARY_SINCE else 0),
     )
     return tuple((name, size) for name, size in found if size)
 
@@ -84,6 +89,18 @@ def _deep_stack(profile: ModelProfile, split: Split, batched: int) -> int:
         return 0
     levels = max((encoder.output_levels for encoder in profile.encoders), default=1)
     return (levels - 1) * batched * profile.hidden * profile.itemsize
+
+
+def _older_rotary(profile: ModelProfile) -> int:
+    """Three quarters of the table of Qwen3-VL and Qwen3.5 up to 0.31 (rotary_embedding/mrope.py `positions_factor`)."""
+    if not profile.architecture.startswith(SHORT_ROTARY):
+        return 0
+    tables = (resident.part for resident in profile.parts if resident.buffer and resident.tower is None)
+    return sum(
+        (MROPE_TIMES - 1) * int(part.partition.size * part.itemsize)
+        for part in tables
+        if isinstance(part, Tensor) and "rotary" in part.name
+    )
 
 
 def _repacked(layer: Layer, split: Split, version: EngineVersion) -> int:

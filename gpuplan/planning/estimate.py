@@ -13,6 +13,7 @@ from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine import activation, kv_cache, kv_pages, weights
 from gpuplan.engine.allocator import rounding_bytes
 from gpuplan.engine.divisibility import split_of
+from gpuplan.engine.encoder_profile import towers_left_out
 from gpuplan.engine.startup import budget_bytes, no_room_line, too_long_line
 from gpuplan.engine.versions import EngineVersion, batch_defaults
 from gpuplan.engine.weights_extra import extra_bytes
@@ -181,7 +182,7 @@ def _terms(
     split = split_of(
         parallelism,
         compute_capability=device.compute_capability,
-        language_model_only=engine.language_model_only,
+        language_model_only=engine.language_model_only or towers_left_out(profile, engine, question.version),
         towers_data_parallel=engine.mm_encoder_tp_mode == "data",
     )
     split = replace(

@@ -32,7 +32,7 @@ CARDS = (
     ("NVIDIA L40S", 44, "8.9"),
     ("NVIDIA H100", 79, "9.0"),
 )
-FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+FEW = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @cache
@@ -199,7 +199,7 @@ def _more(fleet: Fleet, device: str, count: int) -> Host:
     return Host(name="more", gpus=gpus)
 
 
-@settings(FEW, max_examples=15)
+@settings(FEW, max_examples=10)
 @given(name=st.sampled_from(NAMES), fleet=fleets(), options=OPTIONS)
 def test_an_offered_remedy_makes_the_strategy_fit(name: str, fleet: Fleet, options: ServingOptions) -> None:
     plan = made(name, fleet, options)

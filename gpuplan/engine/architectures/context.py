@@ -103,6 +103,7 @@ class Context:
         head_size_v: int | None = None,
         bias: bool = False,
         output_bias: bool = False,
+        replicate_kv: bool = True,
         qkv: str = "qkv_proj",
         output: str = "o_proj",
     ) -> tuple[Linear, Linear]:
@@ -114,8 +115,8 @@ class Context:
                 hidden,
                 (
                     Partition(units=heads, unit_size=head_size),
-                    Partition(units=kv_heads, unit_size=head_size, replicable=True),
-                    Partition(units=kv_heads, unit_size=value, replicable=True),
+                    Partition(units=kv_heads, unit_size=head_size, replicable=replicate_kv),
+                    Partition(units=kv_heads, unit_size=value, replicable=replicate_kv),
                 ),
                 Shard.COLUMN,
                 bias=bias,

@@ -153,12 +153,12 @@ def _attention(context: Context, path: str, shape: CompressedShape, ratio: int) 
         context.linear(
             f"{path}.wo_a",
             max(1, shape.heads * shape.head // shape.groups),
-            Partition(units=shape.groups, unit_size=shape.output_rank),
+            shape.groups * shape.output_rank,
             Shard.COLUMN,
         ),
         context.linear(
             f"{path}.wo_b",
-            Partition(units=shape.groups, unit_size=shape.output_rank),
+            shape.groups * shape.output_rank,
             shape.hidden,
             Shard.ROW,
         ),

@@ -363,12 +363,13 @@ def build_gemma4_unified(context: Context) -> Blueprint:
         "pooling_kernel_size", default=3, most=256
     )
     patch = 3 * side * side
+    projected = vision.integer("output_proj_dims", "hidden_size", default=3840)
     positions = vision.integer("mm_posemb_size", default=1120)
     tokens = vision.integer("num_soft_tokens", "default_output_length", default=280)
     eyes: tuple[Part, ...] = (
         context.norm("patch norms, positions", 2 * patch + 4 * width + 2 * positions * width),
         context.linear("vision_embedder.patch_dense", patch, width, Shard.COLUMN, bias=True),
-        _whole_linear(context, "embed_vision.embedding_projection", width, hidden),
+        _whole_linear(context, "embed_vision.embedding_projection", projected, hidden),
     )
     parts = tower_parts(eyes)
     if "audio_config" in config:

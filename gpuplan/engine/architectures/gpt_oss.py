@@ -44,6 +44,7 @@ def build_gpt_oss(context: Context) -> Blueprint:
             size.head_size,
             bias=True,
             output_bias=True,
+            replicate_kv=False,  # the class divides KV heads and never repeats them
         )
         sliding = window if index % 2 == 0 else None
         return Layer(

@@ -33,7 +33,20 @@ def pooled(builders: Mapping[str, Builder]) -> dict[str, Builder]:
     found["Qwen2ForRewardModel"] = reward(1, builders["Qwen2ForCausalLM"])
     found["Qwen2ForProcessRewardModel"] = reward(2, builders["Qwen2ForCausalLM"])
     found["MistralModel"] = embedder("MistralForCausalLM", builders["MistralForCausalLM"])
+    llama = builders["LlamaForCausalLM"]
+    found["LlamaBidirectionalModel"] = both_ways(embedder("LlamaForCausalLM", llama))
+    found["LlamaBidirectionalForSequenceClassification"] = both_ways(classifier("LlamaForCausalLM", llama))
     return found
+
+
+def both_ways(builder: Builder) -> Builder:
+    """The same with attention in both directions, which keeps nothing."""
+
+    def build(context: Context) -> Blueprint:
+        made = builder(context)
+        return replace(made, layers=tuple(replace(layer, caches=()) for layer in made.layers))
+
+    return build
 
 
 def embedder(name: str, builder: Builder) -> Builder:

@@ -1,6 +1,6 @@
-"""Tiled towers before any language model: InternVL, Idefics 3, SmolVLM, Command A Vision.
+"""Tiled towers before any language model: InternVL, Idefics 3, SmolVLM, Command A Vision, PaddleOCR-VL.
 
-vLLM 0.32: vllm/model_executor/models/{intern_vit,internvl,interns1,interns1_vit,idefics3,smolvlm,cohere2_vision}.py.
+vLLM 0.32: vllm/model_executor/models/{intern_vit,internvl,interns1,interns1_vit,idefics3,smolvlm,cohere2_vision,paddleocr_vl}.py.
 """
 
 from dataclasses import replace
@@ -9,13 +9,16 @@ from gpuplan.domain.model import Encoder, Part, Partition, ResidentPart, Shard
 from gpuplan.engine.architectures.clip_vision import MOST_SIDE, Tower, clip_tower, tower_of
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import MOST_LAYERS, Blueprint, Builder, Context
-from gpuplan.engine.architectures.text_builders import text_builder
+from gpuplan.engine.architectures.qwen_vl import mrope
+from gpuplan.engine.architectures.text_builders import BY_ARCHITECTURE, text_builder
 from gpuplan.engine.architectures.wrapping import inherited, repeated, tower_parts, with_towers
 
 INTERNVL_TILES = 12
 IDEFICS_TILES = 16
 COHERE_TILES = 12
 """Tiles an image is cut into at most, without its overview."""
+LARGEST_PADDLE_IMAGE = 2_822_400
+"""Pixels of the largest image PaddleOCR-VL's preprocessor lets through."""
 
 
 def _encoder(tower: Tower, tokens: int, tiles: int) -> Encoder:
@@ -201,6 +204,24 @@ def build_cohere2_vision(context: Context) -> Blueprint:
     return with_towers(context, text_builder(view, default="cohere2"), view, towers, (encoder,))
 
 
+def build_paddleocr_vl(context: Context) -> Blueprint:
+    """PaddleOCR-VL: SigLIP on images of any size, a projector whole on every rank, ERNIE 4.5; no pipeline parallelism."""
+    config = context.config
+    view = inherited(context, "text_config") if "text_config" in config else config
+    vision = config.view("vision_config")
+    tower = tower_of(vision, clip=False)
+    merge = vision.integer("spatial_merge_size", default=2, most=64)
+    joined, hidden = tower.hidden * merge * merge, view.integer("hidden_size", default=1024)
+    projector = context.norm("projector", 2 * tower.hidden + (joined + 1) * joined + (joined + 1) * hidden)
+    tokens = max(1, LARGEST_PADDLE_IMAGE // (tower.patch * merge) ** 2)
+    encoder = replace(
+        _encoder(tower, tokens, 1), tokens_per_item=tokens, patches_per_item=tokens * merge * merge
+    )
+    towers = (*clip_tower(context, tower, "visual.vision_model", post_norm=True), *tower_parts((projector,)))
+    builder = mrope(BY_ARCHITECTURE["Ernie4_5ForCausalLM"])
+    return replace(with_towers(context, builder, view, towers, (encoder,)), supports_pipeline=False)
+
+
 BUILDERS: dict[str, Builder] = {
     "InternVLChatModel": build_internvl,
     "InternVLForConditionalGeneration": build_intern_s1,
@@ -208,6 +229,7 @@ BUILDERS: dict[str, Builder] = {
     "Idefics3ForConditionalGeneration": build_idefics3,
     "SmolVLMForConditionalGeneration": build_idefics3,
     "Cohere2VisionForConditionalGeneration": build_cohere2_vision,
+    "PaddleOCRVLForConditionalGeneration": build_paddleocr_vl,
     "SkyworkR1VChatModel": build_internvl,
     "H2OVLChatModel": build_internvl,
 }
