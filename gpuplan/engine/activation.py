@@ -16,7 +16,7 @@ from gpuplan.engine.forward import forward_memory
 from gpuplan.engine.overhead import non_torch_term, start_overhead_bytes
 from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting
 from gpuplan.engine.sampler import sampler_memory
-from gpuplan.units import MIB
+from gpuplan.units import GIB, MIB
 
 __all__ = [
     "RankSetting",
@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 SMALL_TIER = (2048, 256)
+LARGER_THAN_A100 = 81 * GIB
+TOWER_DOUBT = 0.3
 CUBLAS = 32 * MIB
 CUBLAS_BEFORE_HOPPER = 8 * MIB + 128 * 1024
 
@@ -41,7 +43,7 @@ def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
     phases = {"tower": encoder.peak, "forward": encoder.kept + forward.peak, "sampler": sampling}
     phase = max(phases, key=lambda name: phases[name])
     peak = kept + phases[phase]
-    least = min(peak, _least(profile, setting, encoder.peak // 2, encoder.kept))
+    least = min(peak, _least(profile, setting, int(encoder.peak * (1 - TOWER_DOUBT)), encoder.kept))
     return Term(
         name="activation",
         bytes=peak,
@@ -49,7 +51,7 @@ def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
         high=kept
         + max(
             int(phases[phase] * 1.05),
-            int(encoder.peak * 1.5),
+            int(encoder.peak * (1 + TOWER_DOUBT)),
             encoder.kept + int(forward.peak * 1.4),
             encoder.kept + forward.output + sampler.high,
         ),
@@ -77,7 +79,7 @@ def _least(profile: ModelProfile, setting: RankSetting, tower: int, embeddings: 
     A card of 70 GiB or more gets the large limits unless it is an A100 (`EngineArgs.get_batch_defaults`); where the
     card's kind is unknown the small ones may hold.
     """
-    if setting.generation is None and setting.total_bytes >= BIG_CARD:
+    if setting.generation is None and BIG_CARD <= setting.total_bytes < LARGER_THAN_A100:
         engine = setting.engine
         tokens, rows = setting.max_num_batched_tokens, setting.max_num_seqs
         setting = replace(

@@ -200,7 +200,8 @@ def _speculative(values: Mapping[str, Any]) -> dict[str, Any] | None:
     tokens = merged.get("num_speculative_tokens")
     if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
         raise UsageError(
-            f"--speculative-config: num_speculative_tokens must be at least 1, got {str(tokens)[:40]}"
+            f"--speculative-config: num_speculative_tokens must be at least 1, got {str(tokens)[:40]}",
+            hint="""write for example --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'""",
         )
     return merged or None
 

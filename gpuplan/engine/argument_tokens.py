@@ -187,7 +187,10 @@ def _gather_dotted(argv: list[str]) -> list[str]:
         flag, _, path = name.removesuffix("+").partition(".")
         keys = path.split(".")
         if len(keys) > _NESTING_LIMIT:
-            raise UsageError(f"{shorten(name)} is nested more than {_NESTING_LIMIT} levels deep")
+            raise UsageError(
+                f"{shorten(name)} is nested more than {_NESTING_LIMIT} levels deep",
+                hint="no argument of vLLM has that many levels",
+            )
         _merge(
             gathered.setdefault(flag, {}),
             keys,
@@ -197,7 +200,10 @@ def _gather_dotted(argv: list[str]) -> list[str]:
         try:
             kept += [flag, json.dumps(value_by_key)]
         except RecursionError:
-            raise UsageError(f"{shorten(flag)} is nested too deep to be read") from None
+            raise UsageError(
+                f"{shorten(flag)} is nested too deep to be read",
+                hint="no argument of vLLM has that many levels",
+            ) from None
     return kept
 
 

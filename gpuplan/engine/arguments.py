@@ -111,10 +111,12 @@ class _Reader:
         if flags:
             raise UsageError(
                 f"{shorten(name)} is ambiguous: it could be {', '.join(matches[:6])}"
-                + (", …" if len(matches) > 6 else "")
+                + (", …" if len(matches) > 6 else ""),
+                hint=f"write the whole name, for example {matches[0]}",
             )
         raise UsageError(
-            f"{shorten(name)} is not an argument of vllm serve ({self.version})", hint=suggestion(name)
+            f"{shorten(name)} is not an argument of vllm serve ({self.version})",
+            hint=suggestion(name) or "`vllm serve --help=all` lists its arguments",
         )
 
     def _check_release(self, name: str, flag: Flag) -> None:

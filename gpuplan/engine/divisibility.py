@@ -58,6 +58,8 @@ class Violation:
     ranks: int
     line: str
     """What the engine prints."""
+    fatal: bool = True
+    """False: the engine starts all the same, with scales that no longer match their weights."""
 
 
 def split_of(parallelism: Parallelism, *, compute_capability: str | None = "9.0", **towers: bool) -> Split:
@@ -90,7 +92,14 @@ def violations(
     split = split_of(
         parallelism, language_model_only=language_model_only, towers_data_parallel=towers_data_parallel
     )
-    return (*found, *_broken_parts(profile.layer_kinds, profile.parts, split))
+    parts = _broken_parts(profile.layer_kinds, profile.parts, split)
+    return (*found, *(violation for violation in parts if violation.fatal))
+
+
+def misaligned(profile: ModelProfile, parallelism: Parallelism) -> tuple[Violation, ...]:
+    """Quantization groups that a rank's share cuts although the engine builds and loads the model."""
+    parts = _broken_parts(profile.layer_kinds, profile.parts, split_of(parallelism))
+    return tuple(violation for violation in parts if not violation.fatal)
 
 
 @lru_cache(maxsize=512)
@@ -221,6 +230,7 @@ def _block_rules(part: Linear, ranks: int) -> Iterator[Violation]:
                 ranks,
                 f"Weight input_size_per_partition = {width} is not divisible by group_size = {group}. "
                 "Consider reducing tensor_parallel_size or running with --quantization gptq.",
+                fatal=not (isinstance(scheme, GroupedInteger) and scheme.layout == "gptq"),
             )
 
 
@@ -235,7 +245,8 @@ def _expert_rules(part: Experts, ranks: int) -> Iterator[Violation]:
             part.name,
             width,
             ranks,
-            f"The output_size of gate's and up's weight = {width} is not divisible by weight quantization block_n = {scheme.block[0]}.",
+            f"The output_size of gate's and up's weight = {width} is not divisible by "
+            f"weight quantization block_n = {scheme.block[0]}.",
         )
     if misfit and isinstance(scheme, GroupedInteger):
         yield _block(
@@ -250,11 +261,14 @@ def _expert_rules(part: Experts, ranks: int) -> Iterator[Violation]:
             width,
             ranks,
             f"intermediate size per partition {width} is not divisible by group_size {scheme.group_size}",
+            fatal=False,
         )
 
 
-def _block(name: str, value: int, ranks: int, line: str) -> Violation:
-    return Violation(rule=Rule.QUANTIZATION_BLOCK, part=name, value=value, ranks=ranks, line=line)
+def _block(name: str, value: int, ranks: int, line: str, *, fatal: bool = True) -> Violation:
+    return Violation(
+        rule=Rule.QUANTIZATION_BLOCK, part=name, value=value, ranks=ranks, line=line, fatal=fatal
+    )
 
 
 def legal_tensor_sizes(

@@ -70,9 +70,9 @@ def _float8_scales(scheme: Float8, outputs: tuple[int, ...], inputs: int) -> int
 
 
 def _grouped_bytes(scheme: GroupedInteger, rows: int, inputs: int, whole_inputs: int) -> int:
-    """Packed weights, scales per group and zero points of one weight."""
+    """Packed weights, scales per whole group of inputs and zero points of one weight."""
     grouped = whole_inputs if scheme.reorder else inputs
-    groups = 1 if scheme.group_size == -1 else ceil_div(grouped, scheme.group_size)
+    groups = 1 if scheme.group_size == -1 else max(1, grouped // scheme.group_size)
     scales = groups * rows * scheme.scale_bytes
     match scheme.layout:
         case "awq":

@@ -18,7 +18,7 @@ Speculative decoding warms its rejection sampler with two rows per sequence.
 from dataclasses import dataclass
 
 from gpuplan.domain.model import ModelProfile
-from gpuplan.engine.rank_setting import HOPPER, RankSetting
+from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.units import round_up
 
@@ -81,7 +81,7 @@ def _doubt(setting: RankSetting) -> float:
         return 1.05
     if setting.backend not in ("", "cuda"):
         return 1.5
-    return 1.25 if setting.generation is None else 1.1
+    return 1.25 if setting.generation is None and setting.total_bytes < BIG_CARD else 1.1
 
 
 def bytes_per_logit(version: EngineVersion, rows: int) -> float:

@@ -13,7 +13,10 @@ NO_ROOM = (
     "(this flag also controls CPU memory reservation on the CPU backend, despite its name). "
     "See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
 )
-NO_ROOM_BEFORE_024 = "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
+NO_ROOM_BEFORE_024 = (
+    "No available memory for the cache blocks. "
+    "Try increasing `gpu_memory_utilization` when initializing the engine."
+)
 
 
 def gib(size: int) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from gpuplan.domain.plan import Candidate, Fact, Plan, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.engine.divisibility import misaligned
 from gpuplan.planning.request import PlanRequest
 
 HIGH_UTILIZATION = 0.95
@@ -39,6 +40,21 @@ def _notes(request: PlanRequest, candidate: Candidate) -> list[Fact]:
                 severity=Severity.WARNING,
                 subject={"flag": "--gpu-memory-utilization"},
                 figures={"utilization": share, "left_bytes": int(total * (1 - share))},
+            )
+        )
+    cut = misaligned(request.profile, candidate.parallelism)
+    if cut and memory is not None:
+        notes.append(
+            Fact(
+                code="GP114",
+                severity=Severity.WARNING,
+                subject={"part": cut[0].part},
+                figures={
+                    "part": cut[0].part,
+                    "value": cut[0].value,
+                    "ranks": cut[0].ranks,
+                    "line": cut[0].line,
+                },
             )
         )
     if candidate.score.ray:

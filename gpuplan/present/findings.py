@@ -171,6 +171,14 @@ def _too_old(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     )
 
 
+def _cut_groups(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{figures['part']}: a rank's share of {figures['value']} ends inside a quantization group; the engine starts, its answers may be wrong",
+        (str(figures["line"]),),
+        "use a smaller tensor-parallel size, or -- --enable-expert-parallel for experts",
+    )
+
+
 def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     one = f"{subject['host']} GPU {subject['gpu']}"
     others = [gpu for gpu in subject["gpus"] if gpu != subject["gpu"]]
@@ -379,6 +387,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "GP111": _dtype,
     "GP112": _no_quantization,
     "GP113": _too_old,
+    "GP114": _cut_groups,
     "GP201": _busy,
     "GP202": _claim,
     "GP203": _weights,

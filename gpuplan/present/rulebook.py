@@ -126,6 +126,14 @@ _PAGES = (
         "vLLM platforms/cuda.py",
     ),
     _page(
+        "GP114",
+        "Quantization groups are cut",
+        "A rank's share of a 4-bit matrix ends inside a group, so its scales no longer belong to its weights.",
+        "The engine allocates whole groups only and starts without complaint; what the rank computes is wrong.",
+        "Use a smaller tensor-parallel size, or keep experts whole with -- --enable-expert-parallel.",
+        "vLLM quantization/modelopt.py, quantization/auto_gptq.py: scales are created by integer division",
+    ),
+    _page(
         "GP201",
         "Not enough free memory at start",
         "Before anything is loaded, the engine wants its whole budget (total memory × gpu-memory-utilization) to be free. "

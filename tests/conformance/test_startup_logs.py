@@ -136,7 +136,7 @@ def _arguments(point: Point, config: dict[str, Any], utilization: float | None) 
     words = [
         word for flag, value in values.items() if value not in (None, "auto") for word in (flag, str(value))
     ]
-    return words + [flag for flag, on in switches.items() if on] + point.get("extra_args", [])
+    return [*words, *(flag for flag, on in switches.items() if on), *point.get("extra_args", [])]
 
 
 def _compared(point: Point, config: dict[str, Any], place: Path) -> Comparison | None:
@@ -152,9 +152,7 @@ def _compared(point: Point, config: dict[str, Any], place: Path) -> Comparison |
             str(place),
             f"custom={total or enough:.2f}GiB:{count}",
             None,
-            ServingOptions(
-                vllm_version=version, engine_args=tuple(_arguments(point, config, utilization))
-            ),
+            ServingOptions(vllm_version=version, engine_args=tuple(_arguments(point, config, utilization))),
         )
     except GpuplanError:
         return None
@@ -211,9 +209,7 @@ def _share(found: list[bool]) -> float:
     return 100 * sum(found) / len(found)
 
 
-def test_enough_starts_are_compared(
-    starts: tuple[Comparison, ...], pools: tuple[Comparison, ...]
-) -> None:
+def test_enough_starts_are_compared(starts: tuple[Comparison, ...], pools: tuple[Comparison, ...]) -> None:
     assert len(starts) >= 90
     assert len(pools) >= 30
 

@@ -123,11 +123,17 @@ class Context:
                 fused=("q_proj", "k_proj", "v_proj"),
             ),
             self.linear(
-                f"{path}.{output}", Partition(units=heads, unit_size=value), hidden, Shard.ROW, bias=output_bias
+                f"{path}.{output}",
+                Partition(units=heads, unit_size=value),
+                hidden,
+                Shard.ROW,
+                bias=output_bias,
             ),
         )
 
-    def gated_mlp(self, path: str, hidden: int, intermediate: int, *, bias: bool = False) -> tuple[Linear, Linear]:
+    def gated_mlp(
+        self, path: str, hidden: int, intermediate: int, *, bias: bool = False
+    ) -> tuple[Linear, Linear]:
         """Merged gate and up projection, and the down projection."""
         return (
             self.linear(
@@ -142,7 +148,15 @@ class Context:
         )
 
     def experts(
-        self, path: str, count: int, top_k: int, hidden: int, intermediate: int, *, gated: bool = True, bias: bool = False
+        self,
+        path: str,
+        count: int,
+        top_k: int,
+        hidden: int,
+        intermediate: int,
+        *,
+        gated: bool = True,
+        bias: bool = False,
     ) -> Experts:
         """Routed experts (FusedMoE) at `path`."""
         return Experts(
@@ -198,7 +212,9 @@ class Context:
 Builder = Callable[[Context], Blueprint]
 
 
-def attention_cache(kv_heads: int, head_size: int, *, head_size_v: int | None = None, window: int | None = None) -> Cache:
+def attention_cache(
+    kv_heads: int, head_size: int, *, head_size_v: int | None = None, window: int | None = None
+) -> Cache:
     """Cache of ordinary attention, sliding when `window` is given."""
     return Cache(
         kind=CacheKind.FULL if window is None else CacheKind.SLIDING,

@@ -47,7 +47,11 @@ def _build(
     head_size = head_size_of(config, hidden, heads)
     intermediate = config.integer("intermediate_size")
     vocabulary = config.integer("vocab_size")
-    window = config.optional_integer("sliding_window") if config.flag("use_sliding_window", default=False) else None
+    window = (
+        config.optional_integer("sliding_window")
+        if config.flag("use_sliding_window", default=False)
+        else None
+    )
     mlp_bias = config.flag("mlp_bias")
 
     def layer(index: int) -> Layer:

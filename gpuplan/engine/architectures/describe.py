@@ -46,7 +46,11 @@ def describe(
     resolved = _dtype(view, dtype)
     quantizer = quantizer_for(config, hf_quant_config, quantization)
     context = Context(
-        config=view, quantizer=quantizer, itemsize=DTYPE_BYTES[resolved], pooling=pooling, architecture=architecture
+        config=view,
+        quantizer=quantizer,
+        itemsize=DTYPE_BYTES[resolved],
+        pooling=pooling,
+        architecture=architecture,
     )
     builder = BUILDERS.get(architecture)
     blueprint = build_unknown(context, name, checkpoint_bytes) if builder is None else builder(context)
@@ -91,8 +95,16 @@ def _architecture(view: ConfigView) -> str:
 def _dtype(view: ConfigView, asked: str | None) -> str:
     """vLLM's `auto`: the config's dtype, float32 checkpoints run as bfloat16."""
     if asked and asked != "auto":
-        return {"half": "float16", "float": "float32"}.get(asked, asked)
-    text = view.raw("torch_dtype", "dtype") or view.view("text_config").raw("torch_dtype", "dtype") or "bfloat16"
+        known = {"half": "float16", "float": "float32"}.get(asked, asked)
+        if known not in DTYPE_BYTES:
+            raise ModelError(
+                f"--dtype {asked[:40]}: not one of {', '.join(('auto', *DTYPE_BYTES))}",
+                hint="leave --dtype out for the checkpoint's own",
+            )
+        return known
+    text = (
+        view.raw("torch_dtype", "dtype") or view.view("text_config").raw("torch_dtype", "dtype") or "bfloat16"
+    )
     text = str(text).removeprefix("torch.")
     return text if text in {"bfloat16", "float16"} else "bfloat16"
 
@@ -122,7 +134,9 @@ def _kinds(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[int, ...
 
 def _longest_context(blueprint: Blueprint, view: ConfigView) -> int:
     text = blueprint.text_view or view
-    return text.integer("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0, least=0)
+    return text.integer(
+        "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0, least=0
+    )
 
 
 def _evidence(blueprint: Blueprint, given: Evidence, checkpoint_bytes: int | None) -> Evidence:

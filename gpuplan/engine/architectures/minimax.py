@@ -170,7 +170,11 @@ def _m3_attention(
     )
     norms = (context.norm("index_q_norm", width), context.norm("index_k_norm", width))
     side = Cache(
-        kind=CacheKind.INDEXER, heads=1, head_size=width, fixed_bytes_per_token=width * INDEX_ITEMSIZE, least_block=INDEX_BLOCK
+        kind=CacheKind.INDEXER,
+        heads=1,
+        head_size=width,
+        fixed_bytes_per_token=width * INDEX_ITEMSIZE,
+        least_block=INDEX_BLOCK,
     )
     return (projection, ordinary[1], *norms), (full, side)
 

@@ -63,7 +63,9 @@ def build_unknown(context: Context, name: str, checkpoint_bytes: int | None) -> 
 def _plain(context: Context, text: ConfigView) -> Blueprint:
     hidden = text.integer("hidden_size", "n_embd", "d_model", "dim")
     heads = text.integer("num_attention_heads", "n_head", "n_heads", "num_heads")
-    kv_heads = text.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", default=heads)
+    kv_heads = text.integer(
+        "num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", default=heads
+    )
     head_size = text.integer("head_dim", default=max(1, hidden // heads))
     intermediate = text.integer("intermediate_size", "n_inner", "ffn_hidden_size", "d_ff", default=4 * hidden)
     vocabulary = text.integer("vocab_size", "padded_vocab_size")
@@ -130,7 +132,11 @@ def _sized(context: Context, name: str, checkpoint_bytes: int | None, error: Con
             hint="complete the config, or plan with --vram-claim SIZE",
         )
     size = checkpoint_bytes if checkpoint_bytes is not None else int((billions or 0) * 1e9 * context.itemsize)
-    told = "the checkpoint's size" if checkpoint_bytes is not None else f"the size in the name ({billions:g} billion parameters)"
+    told = (
+        "the checkpoint's size"
+        if checkpoint_bytes is not None
+        else f"the size in the name ({billions:g} billion parameters)"
+    )
     lump = Tensor(name="all parameters", partition=_even(size), itemsize=1, sharded=True)
     return Blueprint(
         layers=(),

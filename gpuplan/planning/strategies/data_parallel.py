@@ -41,7 +41,7 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         return skipped(StrategyName.DATA_PARALLEL, "one replica is asked for (--replicas N asks for more)")
     placed, facts = _place(judge, supply, copies)
     if len(placed) < copies:
-        facts.append(_too_few(copies, len(placed), supply))
+        facts.insert(0, _too_few(copies, len(placed), supply))
         return result(StrategyName.DATA_PARALLEL, (), facts, judge)
     return result(StrategyName.DATA_PARALLEL, (joined(judge, placed),), (), judge)
 
@@ -53,8 +53,7 @@ def _place(judge: Judge, supply: Supply, copies: int) -> tuple[list[Candidate], 
     for strategy in (single_gpu, single_host):
         outcome = strategy.evaluate(judge, supply)
         fitting = [item for item in outcome.candidates if item.verdict is Verdict.FITS]
-        if not fitting:
-            facts.extend(outcome.facts[:8])
+        facts.extend(outcome.facts[:8])
         for shape in dict.fromkeys(item.parallelism for item in fitting):
             placed = _place_shape(judge, supply, copies, strategy.evaluate, shape)
             if len(placed) == copies:
