@@ -5,6 +5,7 @@ Nothing heavy is imported here, so `gpuplan --version` and Ctrl-C answer at once
 
 import errno
 import io
+import gc
 import os
 import sys
 from types import TracebackType
@@ -13,6 +14,8 @@ from gpuplan.errors import ExitCode
 from gpuplan.version import __version__
 
 DEBUG_VARIABLE = "GPUPLAN_DEBUG"
+COLLECT_RARELY = (100_000, 50, 50)
+"""The process is short-lived: looking for cycles takes longer than what they hold is worth."""
 READER_GONE = 141
 """128 + SIGPIPE, what a shell reports of any program whose reader closed the pipe."""
 
@@ -23,6 +26,7 @@ def main() -> int:
         sys.excepthook = _report_bug
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    gc.set_threshold(*COLLECT_RARELY)
     try:
         status = _dispatch(sys.argv[1:])
         if sys.stdout is not None:

@@ -113,7 +113,7 @@ GpuIndex = Annotated[int, Field(strict=True, ge=0, lt=MAX_GPUS)]
 class Keys(BaseModel):
     """A mapping whose unknown keys are errors and whose empty keys count as left out."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -77,7 +77,11 @@ def parts_of(err: str) -> tuple[str, str]:
         ((*PLAN, "--contxt", "5"), "--contxt: `gpuplan plan` has no such option", "--context?"),
         ((*PLAN, "--gpu", "h100-a:0"), "--gpu:", "--gpus?"),
         ((*PLAN, "--concurency=4"), "--concurency:", "--concurrency?"),
-        ((*PLAN, "--gpu-memory-utilization", "0.9"), "an argument of vLLM", "-- --gpu-memory-utilization VALUE"),
+        (
+            (*PLAN, "--gpu-memory-utilization", "0.9"),
+            "an argument of vLLM",
+            "-- --gpu-memory-utilization VALUE",
+        ),
         ((*PLAN, "--gpu_memory_utilization=0.9"), "an argument of vLLM", "-- --gpu-memory-utilization VALUE"),
         ((*PLAN, "--enforce-eager"), "an argument of vLLM", "-- --enforce-eager"),
         ((*PLAN, "-tp", "2"), "-tp: an argument of vLLM", "-- -tp VALUE"),
@@ -346,7 +350,9 @@ def test_nested_config_value_is_named_with_its_line(tmp_path: Path) -> None:
     assert '{"text_config": {"num_hidden_layers": …}}' in way_out
 
 
-@pytest.mark.parametrize("quantization", [{"quant_method": "zzz"}, {"quant_method": 5}, {"quant_method": "awq", "bits": 0}])
+@pytest.mark.parametrize(
+    "quantization", [{"quant_method": "zzz"}, {"quant_method": 5}, {"quant_method": "awq", "bits": 0}]
+)
 def test_quantization_config(tmp_path: Path, quantization: Mapping[str, Any]) -> None:
     config_refused(tmp_path / "config.json", written({**CONFIG, "quantization_config": quantization}))
 
@@ -469,7 +475,9 @@ def test_gpu_of_unknown_memory_is_left_out_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["-i", "--snapshot"])
 @pytest.mark.parametrize("name", ["missing", "", "\0", os.fsdecode(b"\xff\xfe"), "x" * 5000])
 def test_fleet_file_that_is_not_there(option: str, name: str) -> None:
-    refused(("plan", MODEL, f"{option}={name}" if option != "-i" else "-i", *([name] if option == "-i" else [])))
+    refused(
+        ("plan", MODEL, f"{option}={name}" if option != "-i" else "-i", *([name] if option == "-i" else []))
+    )
 
 
 @pytest.mark.parametrize("option", ["-i", "--snapshot"])

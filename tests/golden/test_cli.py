@@ -170,9 +170,7 @@ WIDTHS = [name for name in COMMANDS if not name.startswith("help") and "-wide" n
 
 @pytest.mark.parametrize("name", WIDTHS)
 @pytest.mark.parametrize("columns", [20, 300])
-def test_nothing_is_wider_than_the_terminal(
-    name: str, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_wider_than_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuplan.present.document import width_of
 
     _, out, _ = printed(COMMANDS[name], monkeypatch, columns)

@@ -93,7 +93,6 @@ def _build(
 
 BUILDERS: dict[str, Builder] = {
     "LlamaForCausalLM": build_llama,
-    "MistralForCausalLM": build_llama,
     "Qwen2ForCausalLM": build_qwen2,
     "MiMoForCausalLM": build_qwen2,
     "Qwen3ForCausalLM": build_qwen3,

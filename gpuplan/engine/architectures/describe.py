@@ -9,8 +9,9 @@ from gpuplan.domain.repository import Evidence
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Context
 from gpuplan.engine.architectures.quantizer import Quantizer, quantizer_for
-from gpuplan.engine.architectures.registry import BUILDERS
+from gpuplan.engine.architectures.registry import builder_of
 from gpuplan.engine.architectures.unknown import build_unknown
+from gpuplan.errors import ModelError
 
 ARCHITECTURE_OF_TYPE = {
     "llama": "LlamaForCausalLM",
@@ -52,7 +53,7 @@ def describe(
         pooling=pooling,
         architecture=architecture,
     )
-    builder = BUILDERS.get(architecture)
+    builder = builder_of(architecture)
     blueprint = build_unknown(context, name, checkpoint_bytes) if builder is None else builder(context)
     kinds, order = _kinds(_with_scales(blueprint.layers, quantizer, DTYPE_BYTES[resolved]))
     draft_kinds, draft_order = _kinds(_with_scales(blueprint.drafts, quantizer, DTYPE_BYTES[resolved]))

@@ -3,7 +3,7 @@
 vLLM 0.32: vllm/model_executor/models/adapters.py (`as_embedding_model`, `as_seq_cls_model`), qwen2_rm.py, internlm2.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from gpuplan.domain.model import Linear, Part, Partition, Residence, ResidentPart, Shard, Tensor
@@ -11,32 +11,31 @@ from gpuplan.engine.architectures.context import Blueprint, Builder, Context
 from gpuplan.engine.architectures.encoders import FLOAT32, label_count
 
 DECODER = "ForCausalLM"
+VISION = "ForConditionalGeneration"
 EMBEDDERS = ("Model",)
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 
 
-def pooled(builders: Mapping[str, Builder]) -> dict[str, Builder]:
-    """Further names of the decoders among `builders`: as embedders (`LlamaModel`) and classifiers."""
-    found: dict[str, Builder] = {}
-    for name, builder in builders.items():
-        family = name.removesuffix(DECODER).removesuffix("ForConditionalGeneration")
-        if family == name:
+def builder_of(architecture: str, decoder: Callable[[str], Builder | None]) -> Builder | None:
+    """The builder of a decoder's further name (`LlamaModel`, `Qwen3ForSequenceClassification`); None: not one.
+
+    `decoder` gives the builder of a decoder by its architecture.
+    """
+    if architecture in SPECIAL:
+        name, made = SPECIAL[architecture]
+        base = decoder(name)
+        return None if base is None else made(name, base)
+    for suffix in (*CLASSIFIERS, *EMBEDDERS):
+        family = architecture.removesuffix(suffix)
+        if family == architecture or not family:
             continue
-        names = [f"{family}{suffix}" for suffix in CLASSIFIERS]
-        if name.endswith(DECODER):
-            names += [f"{family}{suffix}" for suffix in EMBEDDERS]
-        for other in names:
-            if other not in builders:
-                found[other] = (
-                    classifier(name, builder) if other.endswith(CLASSIFIERS) else embedder(name, builder)
-                )
-    found["Qwen2ForRewardModel"] = reward(1, builders["Qwen2ForCausalLM"])
-    found["Qwen2ForProcessRewardModel"] = reward(2, builders["Qwen2ForCausalLM"])
-    found["MistralModel"] = embedder("MistralForCausalLM", builders["MistralForCausalLM"])
-    llama = builders["LlamaForCausalLM"]
-    found["LlamaBidirectionalModel"] = both_ways(embedder("LlamaForCausalLM", llama))
-    found["LlamaBidirectionalForSequenceClassification"] = both_ways(classifier("LlamaForCausalLM", llama))
-    return found
+        wrap = classifier if suffix in CLASSIFIERS else embedder
+        endings = (DECODER, VISION) if suffix in CLASSIFIERS else (DECODER,)
+        for ending in endings:
+            base = decoder(f"{family}{ending}")
+            if base is not None:
+                return wrap(f"{family}{ending}", base)
+    return None
 
 
 def both_ways(builder: Builder) -> Builder:
@@ -89,3 +88,15 @@ def _float32(name: str, inputs: Partition, outputs: Partition, shard: Shard) -> 
 def _with(made: Blueprint, *parts: Part) -> Blueprint:
     added = tuple(ResidentPart(part=part, residence=Residence.EVERY) for part in parts)
     return replace(made, parts=(*made.parts, *added))
+
+
+SPECIAL: dict[str, tuple[str, Callable[[str, Builder], Builder]]] = {
+    "Qwen2ForRewardModel": ("Qwen2ForCausalLM", lambda _, base: reward(1, base)),
+    "Qwen2ForProcessRewardModel": ("Qwen2ForCausalLM", lambda _, base: reward(2, base)),
+    "LlamaBidirectionalModel": ("LlamaForCausalLM", lambda name, base: both_ways(embedder(name, base))),
+    "LlamaBidirectionalForSequenceClassification": (
+        "LlamaForCausalLM",
+        lambda name, base: both_ways(classifier(name, base)),
+    ),
+}
+"""Names that follow no suffix, with the decoder behind them."""
