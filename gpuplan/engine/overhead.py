@@ -65,6 +65,8 @@ def _gibibytes(setting: RankSetting, *, sampled: bool) -> tuple[float, float, fl
 ALONE = 0.45
 PAIR = 1.15
 GROUP = 2.0
+SMALL_GROUP = 0.8
+"""Cards without an NVLink switch have no multicast buffers: context and plain NCCL channels (assumed, no log states it)."""
 
 
 def start_overhead_bytes(
@@ -75,6 +77,7 @@ def start_overhead_bytes(
     Logged: 0.44 of 23.65 GiB (RTX), 0.41 of 79.25 (A100), 0.56 of 94.97 (RTX PRO 6000), with two A100 1.15, with four
     GH200 2.02.
     """
-    del total, compute_capability, version
-    size = ALONE if tensor == 1 else PAIR if tensor == 2 else GROUP
+    del compute_capability, version
+    shared = SMALL_GROUP if total < BIG_CARD else PAIR if tensor == 2 else GROUP
+    size = ALONE if tensor == 1 else shared
     return int(size * GIB)

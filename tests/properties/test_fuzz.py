@@ -148,7 +148,9 @@ def test_any_config(fleet: Any, named: tuple[str, dict[str, Any]], words: tuple[
 
 facts = (
     values
-    | st.sampled_from("ok unreachable failed local a h1 L4 12.1 rocm 80GiB 0GiB".split())
+    | st.sampled_from(
+        ["ok", "unreachable", "failed", "local", "a", "h1", "L4", "12.1", "rocm", "80GiB", "0GiB"]
+    )
     | st.sampled_from(["NVIDIA H100 80GB HBM3", 0, 1, 10 * 2**30, 24 * 2**30, 80 * 2**30, 2**60])
 )
 SNAPSHOT = json.loads((ROOT / "tests/golden/cases/fleets/mixed.json").read_text(encoding="utf-8"))
@@ -196,13 +198,17 @@ def test_any_inventory(tmp_path: Path, inventory: dict[str, Any], asked: dict[st
     planned(FleetOptions(environ={}, cwd=tmp_path, inventory=path), asked)
 
 
-argument_values = st.sampled_from(
-    """
-    0 1 2 3 -1 64 1e9 9999999999999999999999999 abc nan inf None true {} [] { 32k 0.5 auto fp8 mp ray ' = - -- 1,2
-    {"a":1} {"method":"mtp"} {"method":"eagle3","model":"x","num_speculative_tokens":3} {"num_hidden_layers":2}
-    {"image":3}
-    """.split()
-) | st.sampled_from(["", "\x1b[31m"])
+numbers = st.sampled_from(
+    ["0", "1", "2", "3", "-1", "64", "1e9", "9" * 25, "nan", "inf", "32k", "0.5", "1,2"]
+)
+words = st.sampled_from(
+    ["", "abc", "None", "true", "auto", "fp8", "mp", "ray", "'", "=", "-", "--", "\x1b[31m"]
+)
+objects = st.sampled_from(
+    ["{}", "[]", "{", '{"a": 1}', '{"method": "mtp"}', '{"num_hidden_layers": 2}', '{"image": 3}']
+    + ['{"method": "eagle3", "model": "x", "num_speculative_tokens": 3}']
+)
+argument_values = numbers | words | objects
 words_of_engine = st.lists(
     st.tuples(st.sampled_from(sorted(spellings())), argument_values)
     | st.tuples(st.sampled_from(sorted(spellings())).map(lambda name: name[:-1]))
