@@ -4,8 +4,8 @@ Nothing heavy is imported here, so `gpuplan --version` and Ctrl-C answer at once
 """
 
 import errno
-import io
 import gc
+import io
 import os
 import sys
 from types import TracebackType

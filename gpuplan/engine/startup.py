@@ -13,6 +13,8 @@ NO_ROOM = (
     "(this flag also controls CPU memory reservation on the CPU backend, despite its name). "
     "See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
 )
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
+"""How an allocation beyond the card ends, wherever it happens."""
 NO_ROOM_BEFORE_024 = (
     "No available memory for the cache blocks. "
     "Try increasing `gpu_memory_utilization` when initializing the engine."

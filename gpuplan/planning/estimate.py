@@ -14,7 +14,7 @@ from gpuplan.engine import activation, kv_cache, kv_pages, weights
 from gpuplan.engine.allocator import rounding_bytes
 from gpuplan.engine.divisibility import split_of
 from gpuplan.engine.encoder_profile import towers_left_out
-from gpuplan.engine.startup import budget_bytes, no_room_line, too_long_line
+from gpuplan.engine.startup import OUT_OF_MEMORY, budget_bytes, no_room_line, too_long_line
 from gpuplan.engine.versions import EngineVersion, batch_defaults
 from gpuplan.engine.weights_extra import extra_bytes
 from gpuplan.planning.offers import Device
@@ -70,7 +70,10 @@ def estimate(question: Question) -> MemoryEstimate:
         if key not in memo:
             memo[key] = _terms(question, stage, device, tensor_rank, batch)
         ranks.append((rank, stage, device, memo[key]))
-    available = [_available(question, device, terms) for _, _, device, terms in ranks]
+    available = [
+        _available(question, device, terms, cached=geometries[stage].block_bytes > 0)
+        for _, stage, device, terms in ranks
+    ]
     likely = [(geometries[stage], available[rank][0]) for rank, stage, _, _ in ranks]
     safe = [(geometries[stage], available[rank][1]) for rank, stage, _, _ in ranks]
     largest = kv_cache.largest_context(likely, settings, longest, 1)
@@ -275,18 +278,21 @@ def _extra_term(
     )
 
 
-def _available(question: Question, device: Device, terms: tuple[Term, ...]) -> tuple[int, int, int]:
-    """(likely, smallest, largest) bytes the KV cache gets on a rank."""
+def _available(
+    question: Question, device: Device, terms: tuple[Term, ...], *, cached: bool
+) -> tuple[int, int, int]:
+    """(likely, smallest, largest) bytes the KV cache gets on a rank; of a model that caches nothing, what is missing."""
     fixed = question.engine.kv_cache_memory_bytes
-    if fixed is not None:
+    if fixed is not None and cached:
         return fixed, fixed, fixed
     share = 1.0 if question.utilization is None else question.utilization
     budget = budget_bytes(device.total_bytes, share)
-    return (
+    left = (
         budget - sum(term.bytes for term in terms),
         budget - sum(term.most for term in terms),
         budget - sum(term.least for term in terms),
     )
+    return left if cached else (min(0, left[0]), min(0, left[1]), min(0, left[2]))
 
 
 def _budget_term(question: Question, device: Device) -> Term:
@@ -345,10 +351,16 @@ def _answer(
     largest: int,
 ) -> EngineAnswer:
     """The engine's verdict on one request of `context` tokens, judged on the likely figures."""
+    fixed = question.engine.kv_cache_memory_bytes
+    for memory in memories:
+        wanted = (fixed or 0) + sum(term.bytes for term in memory.terms)
+        if fixed is not None and wanted > memory.total_bytes:
+            return EngineAnswer(starts=False, check=StartCheck.LOADING, error=OUT_OF_MEMORY)
     for memory in memories:
         geometry = geometries[memory.stage]
         usable = kv_cache.usable_bytes(geometry, memory.kv_cache_bytes, settings)
-        if geometry.block_bytes and usable <= 0:
+        # Without a cache there is no such check in the engine, but the weights have to fit all the same.
+        if usable <= 0 if geometry.block_bytes else memory.kv_cache_bytes < 0:
             return EngineAnswer(
                 starts=False, check=StartCheck.NO_KV_ROOM, error=no_room_line(question.version)
             )

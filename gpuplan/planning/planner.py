@@ -129,7 +129,8 @@ def candidate_of(plan: Plan) -> Candidate | None:
 
 def model_summary(profile: ModelProfile) -> dict[str, object]:
     """What a plan says about the model it is for."""
-    weights = rank_weights(profile, Split()).parameters if profile.layer_order else profile.checkpoint_bytes
+    described = profile.layer_order or profile.parts
+    weights = rank_weights(profile, Split()).parameters if described else profile.checkpoint_bytes
     return {
         "name": profile.name,
         "architecture": profile.architecture,

@@ -341,7 +341,8 @@ def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 def _unknown_architecture(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
-        f"architecture {subject['architecture']} is not known: figures rest on {figures['evidence'].replace('_', ' ')}",
+        (f"architecture {subject['architecture']} is not known" if subject["architecture"] else "no architecture is named")
+        + f": figures rest on {figures['evidence'].replace('_', ' ')}",
         (
             "weights are taken from the best evidence there is, the KV cache from the config's ordinary fields",
         ),

@@ -29,8 +29,8 @@ def percent(share: float) -> str:
 
 
 def times(number: float) -> str:
-    """Concurrency: `7.8`."""
-    return f"{number:,.1f}"
+    """Concurrency: `7.8`; from a thousand on without decimals."""
+    return f"{number:,.1f}" if number < 999.95 else f"{number:,.0f}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -343,6 +343,16 @@ def test_config_value_is_named_with_its_line(tmp_path: Path, key: str, value: An
     assert "--hf-overrides" in way_out
 
 
+def test_model_told_by_its_name_alone_still_has_to_fit(tmp_path: Path) -> None:
+    path = tmp_path / "unknown-32B.json"
+    path.write_bytes(written({"max_position_embeddings": 4096}))
+    status, out, _ = result(
+        ("plan", str(path), "-i", "inventory.example.yaml", "--host", "lab", "--gpus", "lab:0")
+    )
+    assert status == ExitCode.NO_FIT
+    assert "no architecture is named" in out
+
+
 def test_nested_config_value_is_named_with_its_line(tmp_path: Path) -> None:
     values = {**VISION, "text_config": {**VISION["text_config"], "num_hidden_layers": -4}}
     said, way_out = config_refused(tmp_path / "config.json", written(values))

@@ -20,7 +20,9 @@ RULES = ("--vllm-version", "0.19.0", "-o", "json")
 LIMITS = ("--max-num-seqs", "1024", "--max-num-batched-tokens", "8192")
 
 
-def ask(capsys: pytest.CaptureFixture[str], words: Sequence[str], engine: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:
+def ask(
+    capsys: pytest.CaptureFixture[str], words: Sequence[str], engine: Sequence[str] = ()
+) -> tuple[int, dict[str, Any]]:
     """Exit status and JSON of a command."""
     status = run([*words, *RULES, "--", *SHARE, *engine])
     return int(status), json.loads(capsys.readouterr().out)

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -121,9 +120,7 @@ def refusal(error: GpuplanError) -> None:
     assert len(error.message) < 2000
 
 
-@pytest.fixture(scope="module")
-def fleet() -> Any:
-    return declared(inventory_yaml.load(ROOT / "inventory.example.yaml"))
+FLEET = declared(inventory_yaml.load(ROOT / "inventory.example.yaml"))
 
 
 @QUICK
@@ -131,7 +128,7 @@ def fleet() -> Any:
     named=broken_configs,
     words=st.sampled_from([(), (), ("-tp", "2"), ("--enable-expert-parallel",), ("--quantization", "fp8")]),
 )
-def test_any_config(fleet: Any, named: tuple[str, dict[str, Any]], words: tuple[str, ...]) -> None:
+def test_any_config(named: tuple[str, dict[str, Any]], words: tuple[str, ...]) -> None:
     name, config = named
     started = time.monotonic()
     workload = workload_of(ServingOptions(engine_args=words), DEFAULT)
@@ -139,7 +136,7 @@ def test_any_config(fleet: Any, named: tuple[str, dict[str, Any]], words: tuple[
     try:
         profile, notes = profile_of(repository, workload.engine)
         model = Model(profile=profile, category=category_of(profile, config), path=name, notes=notes)
-        checked(plan_model(model, fleet, workload, DEFAULT))
+        checked(plan_model(model, FLEET, workload, DEFAULT))
         event("plan")
     except GpuplanError as error:
         refusal(error)
@@ -205,8 +202,10 @@ words = st.sampled_from(
     ["", "abc", "None", "true", "auto", "fp8", "mp", "ray", "'", "=", "-", "--", "\x1b[31m"]
 )
 objects = st.sampled_from(
-    ["{}", "[]", "{", '{"a": 1}', '{"method": "mtp"}', '{"num_hidden_layers": 2}', '{"image": 3}']
-    + ['{"method": "eagle3", "model": "x", "num_speculative_tokens": 3}']
+    [
+        *("{}", "[]", "{", '{"a": 1}', '{"method": "mtp"}', '{"num_hidden_layers": 2}', '{"image": 3}'),
+        '{"method": "eagle3", "model": "x", "num_speculative_tokens": 3}',
+    ]
 )
 argument_values = numbers | words | objects
 words_of_engine = st.lists(
