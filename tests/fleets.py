@@ -73,7 +73,7 @@ def planned(
             workload=Workload(engine=engine, **workload),
             version=version_of(version),
             utilization=engine.gpu_memory_utilization or utilization,
-            siblings=siblings,
+            siblings=lambda: siblings,
         )
     )
 

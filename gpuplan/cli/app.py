@@ -2,23 +2,17 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import typer
 
-from gpuplan.cli import estimate, explain, gpus, models, output, plan, schema
+from gpuplan.cli import output
 from gpuplan.cli.usage import REFUSED, usage_error
 from gpuplan.errors import ExitCode, GpuplanError
 from gpuplan.version import __version__
 
-app = typer.Typer(
-    name="gpuplan",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _module in (plan, estimate, explain, models, gpus, schema):
-    app.command(_module.NAME, help=_module.HELP, epilog=_module.EXAMPLE)(_module.command)
+COMMANDS = ("plan", "estimate", "explain", "models", "gpus", "schema")
+"""In the order the help lists them; each is a module beside this one."""
 
 
 def _version(asked: bool) -> None:
@@ -27,7 +21,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit(ExitCode.DONE)
 
 
-@app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: bool = typer.Option(
@@ -44,6 +37,22 @@ def root(
         raise typer.Exit(ExitCode.USAGE)
 
 
+def application(names: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands: one of them is all a call needs, the help shows all."""
+    app = typer.Typer(
+        name="gpuplan",
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(root)
+    for name in names:
+        module = import_module(f"gpuplan.cli.{name}")
+        app.command(name, help=module.HELP, epilog=module.EXAMPLE)(module.command)
+    return app
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command line; the words after the first `--` are the engine's.
 
@@ -54,7 +63,8 @@ def run(argv: Sequence[str]) -> int:
     if "--" in words:
         at = words.index("--")
         words, engine = words[:at], words[at + 1 :]
-    command = typer.main.get_command(app)
+    asked = words[:1] if words and words[0] in COMMANDS else COMMANDS
+    command = typer.main.get_command(application(asked))
     try:
         with command.make_context("gpuplan", words, obj=engine) as context:
             command.invoke(context)

@@ -8,7 +8,6 @@ from gpuplan.cli import options as o
 from gpuplan.cli import output
 from gpuplan.errors import ExitCode
 
-NAME = "estimate"
 HELP = "What one placement of the model needs and gives on named hardware, without an inventory."
 EXAMPLE = "Example: gpuplan estimate Qwen/Qwen3-32B --gpu H100-80GB:2 --context 32768"
 

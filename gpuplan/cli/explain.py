@@ -7,7 +7,6 @@ import typer
 from gpuplan.cli import options as o
 from gpuplan.cli import output
 
-NAME = "explain"
 HELP = "The page behind a finding's code; without a code, all of them in a line each."
 EXAMPLE = "Example: gpuplan explain GP204"
 

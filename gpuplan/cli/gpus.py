@@ -7,7 +7,6 @@ import typer
 from gpuplan.cli import options as o
 from gpuplan.cli import output
 
-NAME = "gpus"
 HELP = "The built-in accelerators with the memory the driver really reports, or those whose name contains every given word."
 EXAMPLE = "Example: gpuplan gpus h100"
 

@@ -7,7 +7,6 @@ import typer
 from gpuplan.cli import options as o
 from gpuplan.cli import output
 
-NAME = "models"
 HELP = "The built-in models, or those whose name or family contains every given word."
 EXAMPLE = "Example: gpuplan models qwen3 fp8"
 

@@ -11,7 +11,6 @@ from gpuplan.errors import ExitCode
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAME = "plan"
 HELP = "Evaluate every placement strategy on the fleet, explain each, recommend one. Nothing is started."
 EXAMPLE = "Example: gpuplan plan Qwen/Qwen3-32B -i inventory.yaml --context 32768 -- --max-num-seqs 64"
 

@@ -8,7 +8,6 @@ import typer
 from gpuplan.cli import output
 from gpuplan.errors import UsageError
 
-NAME = "schema"
 HELP = "The JSON Schema of plan, estimate, snapshot or inventory."
 EXAMPLE = "Example: gpuplan schema plan"
 

@@ -21,6 +21,8 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
+    """A process that holds memory on a GPU."""
+
     pid: int
     name: str = ""
     used_bytes: int | None = None
@@ -56,6 +58,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFailure:
+    """Why a host could not be used."""
+
     stage: str
     """resolve, connect, authenticate, command, …"""
     detail: str
@@ -63,6 +67,8 @@ class HostFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
+    """One machine as it was seen."""
+
     name: str
     address: str | None = None
     status: HostStatus = HostStatus.OK
@@ -80,6 +86,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
+    """All hosts, and what the picture of them rests on."""
+
     hosts: tuple[Host, ...]
     """In inventory order; no plan depends on that order."""
     taken_at: str | None = None

@@ -16,6 +16,8 @@ class DeclaredGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEntry:
+    """One host as the user wrote it down, defaults applied."""
+
     name: str
     address: str
     """`local` is this machine."""
@@ -38,6 +40,8 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmSettings:
+    """How vLLM is started on every host."""
+
     image: str | None = None
     shm_size_bytes: int = 10 * 1024**3
     ray_ports: tuple[int, int] = (41000, 41999)
@@ -49,6 +53,8 @@ class VllmSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
+    """The whole file."""
+
     path: str
     hosts: tuple[HostEntry, ...]
     vllm: VllmSettings = VllmSettings()

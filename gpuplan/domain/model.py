@@ -329,6 +329,8 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
+    """A model with everything its memory depends on."""
+
     name: str
     architecture: str
     model_type: str

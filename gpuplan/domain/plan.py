@@ -40,6 +40,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallelism:
+    """How ranks divide a model."""
+
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
@@ -56,6 +58,8 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedGpu:
+    """One GPU of a placement and what is booked on it."""
+
     index: int
     claim_bytes: int
     """Booked on this GPU: floor(total × gmu), or the need without gmu."""
@@ -65,6 +69,8 @@ class PlacedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedHost:
+    """The GPUs of one host in a placement."""
+
     host: str
     role: Role
     gpus: tuple[PlacedGpu, ...]
@@ -114,6 +120,8 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
+    """One placement with its verdict, memory and command."""
+
     verdict: Verdict
     parallelism: Parallelism
     placement: tuple[PlacedHost, ...]
@@ -128,6 +136,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyResult:
+    """What one strategy offers, refuses and would need."""
+
     strategy: StrategyName
     verdict: Verdict
     reason: str | None
@@ -149,6 +159,8 @@ class FunnelStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """Every strategy, and the recommendation."""
+
     request: Mapping[str, Any]
     model: Mapping[str, Any]
     strategies: tuple[StrategyResult, ...]

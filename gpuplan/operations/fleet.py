@@ -7,7 +7,7 @@ from pathlib import Path
 from gpuplan.domain.fleet import Basis, Fleet, Gpu, Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory
 from gpuplan.errors import NoHostError, UsageError
-from gpuplan.sources import device_facts, inventory_yaml, snapshot_json
+from gpuplan.sources import device_facts, inventory_yaml
 from gpuplan.sources.device_facts import DeviceFacts
 from gpuplan.sources.documents import did_you_mean, shown
 
@@ -128,6 +128,8 @@ def require_usable(fleet: Fleet) -> None:
 
 def _whole_fleet(options: FleetOptions, inventory: Inventory | None) -> Fleet:
     if options.snapshot is not None:
+        from gpuplan.sources import snapshot_json
+
         fleet = snapshot_json.load(options.snapshot)
         if options.inventory is None:
             return fleet

@@ -1,7 +1,8 @@
 """From MODEL to a ModelProfile: files, overrides, class defaults, description."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from gpuplan.domain.model import ModelProfile
@@ -40,7 +41,8 @@ class Model:
     category: Category
     path: str
     """What stands behind `vllm serve`."""
-    siblings: tuple[ModelProfile, ...] = ()
+    siblings: Callable[[], tuple[ModelProfile, ...]] = tuple
+    """Quantized variants, read when a remedy asks for them."""
     notes: tuple[str, ...] = ()
 
 
@@ -60,7 +62,7 @@ def read_model(reference: str, engine: EngineArguments, category: Category | Non
         profile=profile,
         category=category or category_of(profile, repository.config),
         path=repository.location,
-        siblings=_siblings(repository.name, engine, category, profile),
+        siblings=cache(lambda: _siblings(repository.name, engine, category, profile)),
         notes=notes,
     )
 

@@ -79,7 +79,7 @@ def plan_model(model: Model, fleet: Fleet, workload: Workload, version: EngineVe
         echo=echo(model.path, workload, version, utilization, model.category),
     )
     made = plan(request)
-    return replace(made, facts=(*_notices(workload, model, fleet), *made.facts))
+    return replace(made, facts=(*_notices(workload, model, fleet, version), *made.facts))
 
 
 def echo(
@@ -106,7 +106,7 @@ def echo(
     }
 
 
-def _notices(workload: Workload, model: Model, fleet: Fleet) -> list[Fact]:
+def _notices(workload: Workload, model: Model, fleet: Fleet, version: EngineVersion) -> list[Fact]:
     facts = [
         Fact(
             code="GP403", severity=Severity.INFO, subject={"fleet": fleet.basis.value}, figures={"note": note}
@@ -116,6 +116,10 @@ def _notices(workload: Workload, model: Model, fleet: Fleet) -> list[Fact]:
     messages = [(notice.flag, notice.message) for notice in workload.engine.notices]
     messages += [(model.profile.name, note) for note in model.notes]
     messages += [("fleet", note) for note in fleet.notes if note != DECLARED_NOTE]
+    if version > DEFAULT:
+        messages.append(
+            ("version", f"vLLM {version} is newer than the rules known here; those of {DEFAULT} are used")
+        )
     facts += [
         Fact(code="GP503", severity=Severity.INFO, subject={"about": about}, figures={"message": message})
         for about, message in messages

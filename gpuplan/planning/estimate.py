@@ -43,6 +43,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
+    """Scheduler limits: tokens and sequences of one step."""
+
     tokens: int
     sequences: int
 

@@ -14,6 +14,7 @@ from gpuplan.engine import activation
 from gpuplan.engine.capability import unsupported
 from gpuplan.engine.divisibility import Violation, violations
 from gpuplan.engine.startup import budget_bytes, free_memory_line
+from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.planning.estimate import SHORTEST_USEFUL_CONTEXT, Question, estimate
 from gpuplan.planning.offers import Device, Offer
 from gpuplan.planning.request import PlanRequest
@@ -78,6 +79,7 @@ class Judge:
     _shapes: dict[tuple[Parallelism, tuple[Device, ...]], Assessment] = field(default_factory=dict)
     _budgets: dict[Device, int] = field(default_factory=dict)
     _overheads: dict[tuple[Device, int], int] = field(default_factory=dict)
+    _weights: int | None = None
     _rules: dict[Parallelism, tuple[Violation, ...]] = field(default_factory=dict)
 
     @property
@@ -115,6 +117,15 @@ class Judge:
             )
             self._overheads[key] = known
         return known
+
+    def least_bytes(self, tensor: int) -> int:
+        """Weights of the lightest rank imaginable at this tensor size: no share below it can help."""
+        profile = self.request.profile
+        if self.claim_only or not profile.layer_order:
+            return 0
+        if self._weights is None:
+            self._weights = rank_weights(profile, Split()).parameters
+        return self._weights // tensor
 
     def free_enough(self, offer: Offer, assessment: Assessment | None = None, *, tensor: int = 1) -> bool:
         """The engine's first check: the budget (or the need) is free on this card now."""
@@ -252,14 +263,21 @@ def _shortfall(memory: MemoryEstimate, question: Question) -> Shortfall | None:
         "context": memory.max_model_len,
         "largest_context": memory.largest_max_model_len,
     }
-    if memory.engine.check is StartCheck.NO_KV_ROOM:
-        poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
-        need = sum(term.bytes for term in poorest.terms) + memory.block_bytes
+    fixed = question.engine.kv_cache_memory_bytes
+    poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
+    if memory.engine.check is StartCheck.NO_KV_ROOM or memory.engine.check is StartCheck.LOADING:
+        loading = memory.engine.check is StartCheck.LOADING
+        beside = sum(term.bytes for term in poorest.terms)
+        need, have = beside + memory.block_bytes, poorest.budget.bytes
+        if loading:
+            need, have = beside + (fixed or 0), poorest.total_bytes
+        elif fixed is not None:
+            need, have = max(poorest.kv_needed_bytes, 2 * memory.block_bytes), fixed
         return Shortfall(
-            lack=Lack.WEIGHTS,
+            lack=Lack.KV_FOR_CONTEXT if fixed is not None and not loading else Lack.WEIGHTS,
             rank=poorest.rank,
             need_bytes=need,
-            have_bytes=poorest.budget.bytes,
+            have_bytes=have,
             context=memory.max_model_len,
             largest_context=memory.largest_max_model_len,
             concurrency=question.concurrency,

@@ -41,12 +41,16 @@ def launch_arguments(
     return render(request.model_path or request.profile.name, ours, engine)
 
 
-def launch_environment(assessment: Assessment) -> tuple[tuple[str, str], ...]:
-    """Variables the shape itself needs."""
+def launch_environment(request: PlanRequest, assessment: Assessment) -> tuple[tuple[str, str], ...]:
+    """Variables the shape and the asked length need."""
+    variables = []
     partition = assessment.parallelism.layer_partition
-    if partition is None:
-        return ()
-    return (("VLLM_PP_LAYER_PARTITION", ",".join(str(count) for count in partition)),)
+    if partition is not None:
+        variables.append(("VLLM_PP_LAYER_PARTITION", ",".join(str(count) for count in partition)))
+    longest = request.profile.longest_context
+    if assessment.memory is not None and longest and assessment.memory.max_model_len > longest:
+        variables.append(("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1"))
+    return tuple(variables)
 
 
 def executor(request: PlanRequest, placement: Sequence[PlacedHost]) -> str:

@@ -7,6 +7,13 @@ from gpuplan.engine.divisibility import misaligned
 from gpuplan.planning.request import PlanRequest
 
 HIGH_UTILIZATION = 0.95
+NAMES = {
+    StrategyName.SINGLE_GPU: "one GPU:",
+    StrategyName.SINGLE_HOST: "one host:",
+    StrategyName.MULTI_HOST: "several hosts:",
+    StrategyName.DATA_PARALLEL: "replicas:",
+    StrategyName.MANUAL: "the selection:",
+}
 
 
 def annotated(request: PlanRequest, result: StrategyResult) -> StrategyResult:
@@ -27,6 +34,15 @@ def _notes(request: PlanRequest, candidate: Candidate) -> list[Fact]:
             Fact(
                 code="GP208",
                 severity=Severity.INFO,
+                subject={"model": request.profile.name},
+                figures={"context": memory.max_model_len, "longest": longest},
+            )
+        )
+    if memory is not None and longest and memory.max_model_len > longest:
+        notes.append(
+            Fact(
+                code="GP210",
+                severity=Severity.WARNING,
                 subject={"model": request.profile.name},
                 figures={"context": memory.max_model_len, "longest": longest},
             )
@@ -77,14 +93,16 @@ def reasons(
     best = next(result.candidates[index] for result in results if result.strategy is name)
     if request.workload.selection:
         return ("the selection decides; the other strategies are shown for comparison",)
+    if name is StrategyName.DATA_PARALLEL:
+        return (f"{best.parallelism.data} replicas on GPUs of their own take {_cost(best)}",)
     said = [f"it takes {_cost(best)}, the least of what fits"]
     others = [
-        f"{result.strategy.value.replace('_', ' ')} {_cost(result.candidates[0])}"
+        f"{NAMES[result.strategy]} {_cost(result.candidates[0])}"
         for result in results
         if result.strategy is not name and result.verdict is Verdict.FITS and result.candidates
     ]
     if others:
-        said.append("the others that fit take more: " + ", ".join(others))
+        said.append("what else fits: " + ", ".join(others))
     return tuple(said)
 
 

@@ -91,7 +91,10 @@ def _command(judge: Judge, assessment: Assessment, placement: tuple[PlacedHost, 
     key = (id(assessment), tuple(len(host.gpus) for host in placement))
     known = judge.commands.get(key)
     if known is None:
-        command = launch_arguments(judge.request, assessment, placement), launch_environment(assessment)
+        command = (
+            launch_arguments(judge.request, assessment, placement),
+            launch_environment(judge.request, assessment),
+        )
         known = judge.commands[key] = (assessment, command)
     return known[1]
 

@@ -54,6 +54,8 @@ def busy(
     need = judge.budget(worst.device) + overhead + own
     share = judge.request.utilization
     passing = (worst.allocatable_bytes - overhead) / worst.total_bytes if worst.total_bytes else 0.0
+    if passing * worst.total_bytes < judge.least_bytes(tensor):
+        passing = 0.0  # the weights alone would not fit into such a share
     return Fact(
         code="GP201",
         severity=Severity.ERROR,

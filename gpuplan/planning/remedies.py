@@ -321,7 +321,7 @@ def _siblings(case: _Case) -> Iterator[Remedy]:
     weights = (
         rank_weights(case.request.profile, Split()).parameters if case.request.profile.layer_order else 0
     )
-    for sibling in case.request.siblings:
+    for sibling in case.request.siblings():
         changed = replace(case.request, profile=sibling, model_path=sibling.name)
         if case.again(changed) is not None:
             lighter = rank_weights(sibling, Split()).parameters

@@ -25,6 +25,8 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
+    """A piece of a line with its role."""
+
     text: str
     role: Role = Role.PLAIN
 

@@ -182,7 +182,7 @@ def _cut_groups(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
 def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     one = f"{subject['host']} GPU {subject['gpu']}"
     others = [gpu for gpu in subject["gpus"] if gpu != subject["gpu"]]
-    also = (f"GPU {gpu_range(others)} of this host fail the same check",) if others else ()
+    also = (f"the same check fails on GPU {gpu_range(others)} of this host",) if others else ()
     passing = figures["passing_utilization"]
     share = figures["utilization"]
     taken = figures["total_bytes"] - figures["have_bytes"]
@@ -319,6 +319,16 @@ def _shortened(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     )
 
 
+def _beyond(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"{tokens(figures['context'])} is beyond the {tokens(figures['longest'])} the model's config allows",
+        (
+            "the engine refuses it unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 is set, and answers may be wrong beyond the trained length",
+        ),
+        f"use --context {figures['longest']} or less, or scale the positions with -- --hf-overrides",
+    )
+
+
 def _unknown_memory(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"{subject['host']} GPU {subject['gpu']}: memory unknown, not used",
@@ -341,7 +351,11 @@ def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 def _unknown_architecture(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
-        (f"architecture {subject['architecture']} is not known" if subject["architecture"] else "no architecture is named")
+        (
+            f"architecture {subject['architecture']} is not known"
+            if subject["architecture"]
+            else "no architecture is named"
+        )
         + f": figures rest on {figures['evidence'].replace('_', ' ')}",
         (
             "weights are taken from the best evidence there is, the KV cache from the config's ordinary fields",
@@ -398,6 +412,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "GP207": _uncertain,
     "GP208": _shortened,
     "GP209": _high_utilization,
+    "GP210": _beyond,
     "GP301": _fewer_gpus,
     "GP302": _ram,
     "GP303": _few_hosts,

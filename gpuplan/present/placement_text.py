@@ -110,6 +110,9 @@ def _bar(rank: RankMemory, size: int) -> list[Span]:
 
 
 def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[Line]:
+    if not memory.block_bytes:
+        yield from wrapped("no KV cache: the model keeps nothing between requests", width, first="  ")
+        return
     poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
     text = (
         f"KV cache {gib(poorest.kv_cache_bytes)} a GPU (likely {gib(poorest.kv_cache_low)} to {gib(poorest.kv_cache_high)}), "

@@ -16,8 +16,10 @@ from gpuplan.present.remedies import word_remedy
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FindingDocument:
+    """A finding."""
+
     code: str
     severity: str
     subject: Mapping[str, Any]
@@ -27,8 +29,10 @@ class FindingDocument:
     figures: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RemedyDocument:
+    """A change that makes a strategy fit."""
+
     kind: str
     change: Mapping[str, Any]
     headline: str
@@ -36,8 +40,10 @@ class RemedyDocument:
     verified: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ParallelismDocument:
+    """How ranks divide the model."""
+
     tensor: int
     pipeline: int
     data: int
@@ -47,23 +53,27 @@ class ParallelismDocument:
     layer_partition: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PlacedGpuDocument:
+    """One GPU of a placement."""
+
     index: int
     claim_bytes: int
     allocatable_bytes: int
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PlacedHostDocument:
+    """The GPUs of one host in a placement."""
+
     host: str
     role: str
     gpus: tuple[PlacedGpuDocument, ...]
     ram_claim_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TermDocument:
     """One term of a GPU's memory with what it rests on."""
 
@@ -77,8 +87,10 @@ class TermDocument:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GpuMemoryDocument:
+    """Where the memory of one GPU goes, in bytes; null where only a claim is known."""
+
     host: str
     index: int
     rank: int
@@ -96,26 +108,34 @@ class GpuMemoryDocument:
     terms: tuple[TermDocument, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MemoryDocument:
+    """Memory GPU by GPU."""
+
     per_gpu: tuple[GpuMemoryDocument, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class EngineDocument:
+    """Whether the engine would start, and the line it would print."""
+
     starts: bool
     error: str | None
     check: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ThroughputDocument:
+    """Tokens per second, with what the figure rests on."""
+
     decode_tokens_per_second: float
     basis: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CandidateDocument:
+    """One placement."""
+
     verdict: str
     parallelism: ParallelismDocument
     placement: tuple[PlacedHostDocument, ...]
@@ -135,8 +155,10 @@ class CandidateDocument:
     findings: tuple[FindingDocument, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StrategyDocument:
+    """One strategy."""
+
     strategy: str
     verdict: str
     reason: str | None
@@ -145,29 +167,37 @@ class StrategyDocument:
     remedies: tuple[RemedyDocument, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RecommendedDocument:
+    """The recommendation: strategy, index of the candidate, reasons."""
+
     strategy: str
     candidate: int
     because: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FunnelDocument:
+    """How many hosts and GPUs a filter left."""
+
     name: str
     hosts: int
     gpus: int
     taken: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FleetDocument:
+    """What the picture of the fleet rests on."""
+
     basis: str
     taken_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PlanDocument:
+    """`gpuplan plan -o json`."""
+
     schema_version: int
     request: Mapping[str, Any]
     model: Mapping[str, Any]
@@ -178,8 +208,10 @@ class PlanDocument:
     findings: tuple[FindingDocument, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class EstimateDocument:
+    """`gpuplan estimate -o json`."""
+
     schema_version: int
     model: Mapping[str, Any]
     hardware: Mapping[str, Any]

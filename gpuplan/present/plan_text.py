@@ -177,7 +177,7 @@ def _recommendation(plan: Plan, result: StrategyResult, candidate: Candidate, wi
     )
     for reason in plan.recommended_because:
         yield from wrapped(reason, width, first="  ", role=Role.DIM)
-    yield from candidate_lines(candidate, width)
+    yield from candidate_lines(candidate, width, findings=candidate.verdict is Verdict.FITS)
     yield EMPTY
     yield from command_lines(candidate, width)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
+    """What `gpuplan explain` prints of a code."""
+
     code: str
     title: str
     what: str
@@ -208,6 +210,15 @@ _PAGES = (
         "CUDA context, communicators and fragmentation live outside the budget; starts at 0.98 are known to fail.",
         "Stay at or below 0.95 unless you measured it on this hardware.",
         "start-up logs; vLLM v1/worker/gpu_worker.py",
+    ),
+    _page(
+        "GP210",
+        "Longer than the model allows",
+        "The asked context is longer than the length the engine derives from the model's config.",
+        "The engine refuses it by default; with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 it starts, but positions beyond the trained "
+        "length can make the answers wrong.",
+        "Ask for less, or scale the positions: -- --hf-overrides '{\"rope_scaling\": ...}'.",
+        "vLLM config/model.py, _get_and_verify_max_len",
     ),
     _page(
         "GP301",

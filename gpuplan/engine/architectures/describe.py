@@ -55,6 +55,11 @@ def describe(
     )
     builder = builder_of(architecture)
     blueprint = build_unknown(context, name, checkpoint_bytes) if builder is None else builder(context)
+    if blueprint.kv_heads and blueprint.attention_heads % blueprint.kv_heads:
+        raise view.error(
+            "num_attention_heads",
+            f"is {blueprint.attention_heads}, no multiple of {blueprint.kv_heads} key-value heads",
+        )
     kinds, order = _kinds(_with_scales(blueprint.layers, quantizer, DTYPE_BYTES[resolved]))
     draft_kinds, draft_order = _kinds(_with_scales(blueprint.drafts, quantizer, DTYPE_BYTES[resolved]))
     return ModelProfile(
@@ -133,11 +138,26 @@ def _kinds(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[int, ...
     return tuple(numbers), order
 
 
+ALREADY_SCALED = frozenset({"su", "longrope", "llama3", "deepseek_llama_scaling", "default", "mrope"})
+"""Rotary types whose `max_position_embeddings` is the length after scaling."""
+YARN = frozenset({"yarn", "deepseek_yarn"})
+
+
 def _longest_context(blueprint: Blueprint, view: ConfigView) -> int:
+    """The length the engine derives (`_get_and_verify_max_len`): the stated one times a plain rotary factor; 0: not stated."""
     text = blueprint.text_view or view
-    return text.integer(
+    stated = text.integer(
         "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0, least=0
     )
+    rotary = text.view("rope_scaling") if isinstance(text.raw("rope_scaling"), Mapping) else ConfigView({})
+    kind = str(rotary.raw("rope_type", "type") or "default")
+    factor = rotary.number("factor", default=1.0)
+    if "gemma3" in text.text("model_type") or kind in ALREADY_SCALED or not 1 < factor < 1024:
+        return stated
+    if kind in YARN:
+        original = rotary.integer("original_max_position_embeddings", default=0, least=0)
+        return max(stated, int(original * factor))
+    return int(stated * factor)
 
 
 def _evidence(blueprint: Blueprint, given: Evidence, checkpoint_bytes: int | None) -> Evidence:

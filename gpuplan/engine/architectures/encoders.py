@@ -26,6 +26,8 @@ MOST_LABELS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
+    """The sizes of an encoder."""
+
     hidden: int
     heads: int
     wide: int

@@ -18,6 +18,8 @@ PATCHES_PER_ITEM = 16384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerShape:
+    """The sizes of the tower."""
+
     hidden: int
     heads: int
     attention: int

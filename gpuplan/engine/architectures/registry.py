@@ -5,9 +5,9 @@ A family's module is imported when one of its architectures is asked for: a plan
 
 from importlib import import_module
 
-from gpuplan.engine.architectures import pooled
 from gpuplan.engine.architectures.context import Builder
 
+PACKAGE = "gpuplan.engine.architectures"
 FAMILIES: dict[str, tuple[str, ...]] = {
     "audio": (
         "WhisperForConditionalGeneration",
@@ -263,10 +263,14 @@ def builder_of(architecture: str) -> Builder | None:
     """The builder of an architecture, or of the decoder behind an embedder, classifier or reward model; None: unknown."""
     if architecture in MODULE_OF:
         return _described(architecture)
-    return pooled.builder_of(architecture, lambda name: _described(name) if name in MODULE_OF else None)
+    pooled = import_module(f"{PACKAGE}.pooled")
+    builder: Builder | None = pooled.builder_of(
+        architecture, lambda name: _described(name) if name in MODULE_OF else None
+    )
+    return builder
 
 
 def _described(architecture: str) -> Builder:
-    module = import_module(f"gpuplan.engine.architectures.{MODULE_OF[architecture]}")
+    module = import_module(f"{PACKAGE}.{MODULE_OF[architecture]}")
     builder: Builder = module.BUILDERS[architecture]
     return builder

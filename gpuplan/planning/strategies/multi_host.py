@@ -60,11 +60,11 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         found = _search(judge, rooms)
         candidates.extend(found.candidates)
         if not found.candidates:
-            facts.extend(_refusal(found, rooms))
+            facts.extend(_refusal(judge, found, rooms))
     return result(StrategyName.MULTI_HOST, _unique(candidates), facts, judge)
 
 
-def _refusal(found: "_Found", rooms: list[_Room]) -> Iterator[Fact]:
+def _refusal(judge: Judge, found: "_Found", rooms: list[_Room]) -> Iterator[Fact]:
     """What stood against the placement that came closest."""
     if found.busy is not None:
         yield found.busy
@@ -72,6 +72,12 @@ def _refusal(found: "_Found", rooms: list[_Room]) -> Iterator[Fact]:
         names = [room.host.host for room in rooms[:3]]
         subject = {"hosts": names, "more": max(0, len(rooms) - 3), "backend": rooms[0].host.backend}
         yield refusals.refusal(found.closest, found.devices, subject)
+    else:
+        broken = judge.broken_rules(Parallelism(pipeline=2))
+        subject = {"hosts": [room.host.host for room in rooms[:3]], "more": max(0, len(rooms) - 3)}
+        if broken:
+            assessment = Assessment(parallelism=Parallelism(pipeline=2), violations=broken)
+            yield refusals.broken_rule(assessment, subject)
 
 
 def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> list[_Room]:

@@ -1,5 +1,7 @@
 """Layer splits, replicated heads, padded vocabularies and experts, by hand-computed figures."""
 
+from itertools import pairwise
+
 import pytest
 
 from gpuplan.domain.model import Embedding, Experts, Linear, Partition, Residence, ResidentPart, Shard, Tensor
@@ -45,7 +47,7 @@ def test_layer_split_gives_the_remainder_to_the_stages_before_the_last(
     assert tuple(last - first for first, last in bounds) == counts
     assert bounds[0][0] == 0
     assert bounds[-1][1] == layers
-    assert all(a[1] == b[0] for a, b in zip(bounds, bounds[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(bounds))
 
 
 def test_layer_partition_is_used_as_given() -> None:

@@ -143,6 +143,8 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class _Exclusion:
+    """One pattern of modules left alone."""
+
     text: str
     anchored: bool
     """A wrapper was taken off: the text must stand at the beginning."""
