@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from gpuplan.cli.main import COLLECT_RARELY
 from gpuplan.domain.fleet import Fleet, Gpu, Host
 from gpuplan.engine.architectures.describe import describe
 from gpuplan.planning.planner import plan
@@ -80,7 +81,8 @@ def _gpu(host: int, index: int) -> Gpu:
 
 
 def measure(hosts: int) -> Measure:
-    """Plan once, in this process."""
+    """Plan once, in this process, which collects as rarely as every command does."""
+    gc.set_threshold(*COLLECT_RARELY)
     request = request_for(fleet_of(hosts))
     gc.collect()
     start = time.process_time()
