@@ -1,6 +1,7 @@
 """Turning an assessed shape on chosen GPUs into a candidate."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from gpuplan.domain.plan import (
     Candidate,
@@ -17,6 +18,8 @@ from gpuplan.planning.launch import launch_arguments, launch_environment
 from gpuplan.planning.offers import HostOffer, Offer
 from gpuplan.units import GIB
 
+BY_INDEX = attrgetter("index")
+
 
 def placed_host(
     judge: Judge, assessment: Assessment, host: str, role: Role, offers: Sequence[Offer]
@@ -32,7 +35,7 @@ def placed_host(
                 allocatable_bytes=offer.allocatable_bytes,
                 total_bytes=offer.total_bytes,
             )
-            for offer in sorted(offers, key=lambda offer: offer.index)
+            for offer in (sorted(offers, key=BY_INDEX) if len(offers) > 1 else offers)
         ),
         ram_claim_bytes=ram_claim(judge, len(offers)),
     )

@@ -17,6 +17,7 @@ from gpuplan.domain.plan import (
 )
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
+from gpuplan.planning.estimate import draft_layers
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.notes import annotated, with_reasons
 from gpuplan.planning.offers import Supply, supply_of
@@ -201,6 +202,11 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
         )
         for text in request.profile.assumptions
     )
+    draft = (request.workload.engine.speculative_config or {}).get("model")
+    if draft and not draft_layers(request.profile, request.workload.engine):
+        facts.append(
+            Fact(code="GP504", severity=Severity.WARNING, subject={"model": str(draft)[:100]}, figures={})
+        )
     return facts
 
 

@@ -8,11 +8,10 @@ from gpuplan.domain.workload import Placement
 _ORDER = {Verdict.FITS: 0, Verdict.OVERCOMMIT: 1, Verdict.NO_FIT: 2, Verdict.SKIPPED: 3}
 
 
-def sort_key(candidate: Candidate, placement: Placement) -> tuple[object, ...]:
+def sort_key(candidate: Candidate, placement: Placement) -> tuple[int, ...]:
     """Verdict, what the image can run, GPUs, hosts, pipeline stages; then the smallest cards, the fullest of them
     (binpack) or the emptiest (spread)."""
     score = candidate.score
-    names = tuple([(host.host, *[gpu.index for gpu in host.gpus]) for host in candidate.placement])
     return (
         _ORDER[candidate.verdict],
         score.ray,
@@ -21,10 +20,9 @@ def sort_key(candidate: Candidate, placement: Placement) -> tuple[object, ...]:
         score.stages,
         score.total_bytes,
         score.free_bytes if placement is Placement.BINPACK else -score.free_bytes,
-        names,
     )
 
 
 def ranked(candidates: Iterable[Candidate], placement: Placement) -> list[Candidate]:
-    """Candidates, best first; the same whatever order they came in."""
+    """Candidates, best first; equals stay as they came, which strategies make host name and GPU index."""
     return sorted(candidates, key=lambda candidate: sort_key(candidate, placement))

@@ -380,6 +380,14 @@ def _notice(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (str(figures["message"]), (), None)
 
 
+def _draft(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (
+        f"the draft model {subject['model']} is not counted",
+        ("its weights and its KV cache come on top of every figure here",),
+        f"gpuplan estimate {subject['model']} says what it weighs; leave that much room",
+    )
+
+
 def _ray_needed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"unequal GPUs per host need Ray, which vLLM {figures['version']} images do not carry",
@@ -426,5 +434,6 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "GP501": _unknown_architecture,
     "GP502": _assumption,
     "GP503": _notice,
+    "GP504": _draft,
 }
 CODES = tuple(_WORDS)

@@ -324,5 +324,13 @@ _PAGES = (
         "Read it.",
         "vLLM's arguments by version",
     ),
+    _page(
+        "GP504",
+        "Draft model not counted",
+        "Speculative decoding loads a second model, whose weights and cache are not part of the estimate.",
+        "The engine counts them as its own, so less is left for the KV cache than predicted.",
+        "Estimate the draft model by itself and leave that much room. MTP layers of the model's own checkpoint are counted.",
+        "vLLM v1/spec_decode",
+    ),
 )
 PAGES = {page.code: page for page in _PAGES}

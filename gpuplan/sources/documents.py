@@ -4,8 +4,8 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuplan.errors import InventoryError
 
@@ -16,8 +16,7 @@ _MAX_WORD = 60
 Location = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(NamedTuple):
     """One thing wrong in a document."""
 
     location: str
@@ -27,15 +26,15 @@ class Fault:
     """Counted from 1."""
 
 
-@dataclass(slots=True)
 class Faults:
     """Gathers what is wrong in one document, so that a user repairs it in one go."""
 
-    path: str
-    hint: str | None = None
-    found: list[Fault] = field(default_factory=list)
-    uncounted: int = 0
-    """Faults that are there and were not looked at."""
+    def __init__(self, *, path: str, hint: str | None = None) -> None:
+        self.path = path
+        self.hint = hint
+        self.found: list[Fault] = []
+        self.uncounted = 0
+        """Faults that are there and were not looked at."""
 
     def add(self, location: str, text: str, line: int | None = None) -> None:
         self.found.append(Fault(location=location, text=text, line=line))

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory, VllmSettings
 from gpuplan.errors import GpuplanError, InventoryError
 from gpuplan.sources import device_facts
-from gpuplan.sources.documents import Faults, Location, decode, did_you_mean, read_bytes, shown
-from gpuplan.sources.yaml_tree import Node, compose
+from gpuplan.sources.documents import Faults, Location, decode, read_bytes, shown
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-    from gpuplan.sources.inventory_schema import GpusKeys, HostKeys, InventoryKeys, ReserveKeys, SharedKeys
+    from gpuplan.sources.yaml_tree import Node
 
 MAX_BYTES = 8 * 1024**2
 VARIABLE = "GPUPLAN_INVENTORY"
@@ -21,6 +18,8 @@ _INIT = "inventory.example.yaml documents every key; `gpuplan schema inventory` 
 _SCHEMA = "`gpuplan schema inventory` prints every key; inventory.example.yaml explains them"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SSH_PORT = 22
+_Keys = Mapping[str, Any]
+"""A mapping of the file, read by its table: every key is there."""
 _MAX_EXAMINED = 200
 """Faults for which line and near miss are searched."""
 
@@ -30,6 +29,8 @@ def load(path: Path | str) -> Inventory:
 
     Raises InventoryError naming file, line and key of the first faults; also for a file above `MAX_BYTES`.
     """
+    from gpuplan.sources.yaml_tree import compose
+
     text = decode(path, read_bytes(path, limit=MAX_BYTES, missing_hint=_INIT))
     faults = Faults(path=str(path), hint=_SCHEMA)
     root = compose(text, faults)
@@ -39,9 +40,6 @@ def load(path: Path | str) -> Inventory:
         faults.add("", "must be a mapping with the key 'hosts'", root.line)
         faults.raise_if_any()
     keys = _validated(root, faults)
-    if keys is None:
-        faults.raise_if_any()
-        raise AssertionError("a rejected inventory has faults")
     inventory = _inventory(keys, str(path))
     for where, fault in _contradictions(keys, inventory):
         line, written = root.find(where)
@@ -76,12 +74,13 @@ def default_places(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
 
 def inventory_schema() -> dict[str, Any]:
     """JSON Schema of an inventory."""
-    from gpuplan.sources.inventory_schema import InventoryKeys
+    from gpuplan.sources.inventory_schema import INVENTORY, ROOT
+    from gpuplan.sources.key_tables import json_schema
 
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "gpuplan inventory",
-        **{k: v for k, v in InventoryKeys.model_json_schema().items() if k != "title"},
+        **json_schema(ROOT, INVENTORY),
     }
 
 
@@ -92,87 +91,73 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _validated(root: Node, faults: Faults) -> "InventoryKeys | None":
-    from pydantic import ValidationError
+def _validated(root: "Node", faults: Faults) -> _Keys:
+    """The file's keys; raises InventoryError when any of them is wrong."""
+    from gpuplan.sources.inventory_schema import INVENTORY
+    from gpuplan.sources.key_tables import Findings
 
-    from gpuplan.sources.inventory_schema import InventoryKeys
-
-    try:
-        return InventoryKeys.model_validate(root.plain())
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        faults.uncounted = max(len(details) - _MAX_EXAMINED, 0)
-        for detail in details[:_MAX_EXAMINED]:
-            where, text = _fault(detail)
+    findings = Findings(_MAX_EXAMINED)
+    keys: _Keys = INVENTORY.read(root.plain(), (), findings)
+    if findings.found:
+        faults.uncounted = findings.uncounted
+        for where, text in findings.found:
             line, written = root.find(where)
             faults.add(written, text, line)
-    return None
+        faults.raise_if_any()
+    return keys
 
 
-def _fault(detail: "ErrorDetails") -> tuple[Location, str]:
-    from gpuplan.sources.faults_of_schema import text_of
-    from gpuplan.sources.inventory_schema import KEYS_AT
-
-    where = detail["loc"]
-    if where and where[-1] == "[key]":
-        where = where[:-1]
-    if detail["type"] != "extra_forbidden":
-        return where, text_of(detail)
-    names = tuple(part for part in where[:-1] if isinstance(part, str))
-    known = KEYS_AT[names].model_fields if names in KEYS_AT else {}
-    near = did_you_mean(str(where[-1]), known)
-    return where, f"unknown key{near}" if near else f"unknown key; known here: {', '.join(known)}"
-
-
-def _inventory(keys: "InventoryKeys", path: str) -> Inventory:
-    given = {name: value for name, value in keys.vllm if value is not None}
+def _inventory(keys: _Keys, path: str) -> Inventory:
+    given = {name: value for name, value in keys["vllm"].items() if value is not None}
     vllm = VllmSettings(
         **{name: given[name] for name in ("image", "ray_ports", "service_ports") if name in given},
         **({"shm_size_bytes": given["shm_size"]} if "shm_size" in given else {}),
-        env=tuple(sorted(keys.vllm.env.items())),
+        env=tuple(sorted(given["env"].items())),
     )
-    return Inventory(path=path, hosts=tuple(_host(host, keys.defaults) for host in keys.hosts), vllm=vllm)
+    return Inventory(
+        path=path, hosts=tuple(_host(host, keys["defaults"]) for host in keys["hosts"]), vllm=vllm
+    )
 
 
-def _host(host: "HostKeys", defaults: "SharedKeys") -> HostEntry:
+def _host(host: _Keys, defaults: _Keys) -> HostEntry:
     return HostEntry(
-        name=host.name,
-        address=host.address or host.name,
-        user=host.user or defaults.user,
-        port=host.port or defaults.port or _SSH_PORT,
-        identity_file=host.identity_file or defaults.identity_file,
-        model_dir=host.model_dir or defaults.model_dir,
-        interface=host.interface or defaults.interface,
-        data_address=host.data_address,
-        jump=host.jump or (defaults.jump if defaults.jump != host.name else None),
-        labels=tuple(sorted({**defaults.labels, **host.labels}.items())),
-        reserve_vram_bytes=_reserved(host.reserve, defaults.reserve, "vram"),
-        reserve_ram_bytes=_reserved(host.reserve, defaults.reserve, "ram"),
-        exclude_gpus=tuple(sorted(set(host.exclude_gpus))),
-        gpus=tuple(_declared(gpus) for gpus in host.gpus),
-        ram_bytes=host.ram,
+        name=host["name"],
+        address=host["address"] or host["name"],
+        user=host["user"] or defaults["user"],
+        port=host["port"] or defaults["port"] or _SSH_PORT,
+        identity_file=host["identity_file"] or defaults["identity_file"],
+        model_dir=host["model_dir"] or defaults["model_dir"],
+        interface=host["interface"] or defaults["interface"],
+        data_address=host["data_address"],
+        jump=host["jump"] or (defaults["jump"] if defaults["jump"] != host["name"] else None),
+        labels=tuple(sorted({**defaults["labels"], **host["labels"]}.items())),
+        reserve_vram_bytes=_reserved(host["reserve"], defaults["reserve"], "vram"),
+        reserve_ram_bytes=_reserved(host["reserve"], defaults["reserve"], "ram"),
+        exclude_gpus=tuple(sorted(set(host["exclude_gpus"]))),
+        gpus=tuple(_declared(gpus) for gpus in host["gpus"]),
+        ram_bytes=host["ram"],
     )
 
 
-def _reserved(host: "ReserveKeys", defaults: "ReserveKeys", kind: str) -> int:
-    own: int | None = getattr(host, kind)
-    shared: int | None = getattr(defaults, kind)
+def _reserved(host: _Keys, defaults: _Keys, kind: str) -> int:
+    own: int | None = host[kind]
+    shared: int | None = defaults[kind]
     return own if own is not None else shared or 0
 
 
-def _declared(gpus: "GpusKeys") -> DeclaredGpus:
-    return DeclaredGpus(name=gpus.name, count=gpus.count, memory_bytes=gpus.memory)
+def _declared(gpus: _Keys) -> DeclaredGpus:
+    return DeclaredGpus(name=gpus["name"], count=gpus["count"], memory_bytes=gpus["memory"])
 
 
-def _contradictions(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Location, str]]:
+def _contradictions(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Location, str]]:
     """What is well formed and still cannot be meant."""
     from gpuplan.sources.inventory_schema import MAX_DECLARED
 
     yield from _repeated(keys, inventory)
     devices: dict[str, str | None] = {}
-    for index, (host, entry) in enumerate(zip(keys.hosts, inventory.hosts, strict=True)):
+    for index, (host, entry) in enumerate(zip(keys["hosts"], inventory.hosts, strict=True)):
         at: Location = ("hosts", index)
-        if host.jump == host.name:
+        if host["jump"] == host["name"]:
             yield (*at, "jump"), "a host cannot be its own jump host"
         yield from _wrong_gpus(host, entry, at, devices)
     total = sum(gpus.count for entry in inventory.hosts for gpus in entry.gpus)
@@ -180,14 +165,14 @@ def _contradictions(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tup
         yield ("hosts",), f"declares {total} GPUs in all; at most {MAX_DECLARED} are read"
     ray, service = inventory.vllm.ray_ports, inventory.vllm.service_ports
     if ray[0] <= service[1] and service[0] <= ray[1]:
-        key = "ray_ports" if keys.vllm.ray_ports is not None else "service_ports"
+        key = "ray_ports" if keys["vllm"]["ray_ports"] is not None else "service_ports"
         yield (
             ("vllm", key),
             f"Ray's ports {ray[0]}-{ray[1]} overlap the service ports {service[0]}-{service[1]}",
         )
 
 
-def _repeated(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Location, str]]:
+def _repeated(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Location, str]]:
     names: dict[str, int] = {}
     machines: dict[tuple[str, int, str | None], int] = {}
     for index, entry in enumerate(inventory.hosts):
@@ -204,13 +189,13 @@ def _repeated(keys: "InventoryKeys", inventory: Inventory) -> Iterator[tuple[Loc
         )
         first = machines.setdefault(machine, index)
         if first != index:
-            key = "address" if keys.hosts[index].address is not None else "name"
+            key = "address" if keys["hosts"][index]["address"] is not None else "name"
             other = inventory.hosts[first].name
             yield ("hosts", index, key), f"is the same machine as hosts[{first}] ({other}): {entry.address}"
 
 
 def _wrong_gpus(
-    host: "HostKeys", entry: HostEntry, at: Location, devices: dict[str, str | None]
+    host: _Keys, entry: HostEntry, at: Location, devices: dict[str, str | None]
 ) -> Iterator[tuple[Location, str]]:
     from gpuplan.sources.inventory_schema import MAX_GPUS
 
@@ -220,11 +205,11 @@ def _wrong_gpus(
     count = sum(gpus.count for gpus in entry.gpus)
     if count > MAX_GPUS:
         yield (*at, "gpus"), f"declares {count} GPUs; one host has at most {MAX_GPUS}"
-    for number, index in enumerate(host.exclude_gpus):
+    for number, index in enumerate(host["exclude_gpus"]):
         if entry.gpus and index >= count:
             last = f"0-{count - 1}" if count > 1 else "0"
             yield (*at, "exclude_gpus", number), f"GPU {index} does not exist: the declared GPUs are {last}"
-        elif index in host.exclude_gpus[:number]:
+        elif index in host["exclude_gpus"][:number]:
             yield (*at, "exclude_gpus", number), f"GPU {index} is listed twice"
 
 

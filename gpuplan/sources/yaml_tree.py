@@ -7,7 +7,6 @@ alias or value: a password that starts with `!` or `*` and lacks its quotes is o
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import yaml
@@ -19,12 +18,14 @@ _MAX_DEPTH = 32
 _MAX_NODES = 500_000
 """Nodes after aliases are expanded."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_INT = re.compile(r"[-+]?[0-9]{1,18}")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,40}|[0-9]{1,40}(?:\.[0-9]{0,40})?)(?:[eE][-+]?[0-9]{1,3})?")
+_MAX_DIGITS = 18
+_FLOAT = r"[-+]?(?:\.[0-9]{1,40}|[0-9]{1,40}(?:\.[0-9]{0,40})?)(?:[eE][-+]?[0-9]{1,3})?"
+_IN_NUMBERS = frozenset("+-.0123456789eE")
 _TAG = "a tag is not supported; put a text that starts with ! in quotes"
 _CORE = "tag:yaml.org,2002:"
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
-_NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]"
+_NOT_TEXT = "[\x00\ud800-\udfff]"
+"""Patterns are compiled by their first use: printable text needs neither."""
 
 
 class WrittenInt(int):
@@ -42,16 +43,24 @@ class WrittenFloat(float):
 Scalar = str | bool | WrittenInt | WrittenFloat | None
 
 
-@dataclass(slots=True)
 class Node:
     """A value with its line (from 1); `size` counts it and everything below, aliases expanded."""
 
-    line: int
-    value: "Scalar | list[Node] | dict[str, Node]"
-    size: int = 1
-    depth: int = 1
-    key_lines: dict[str, int] | None = None
-    """Of a mapping: the line of each key."""
+    __slots__ = ("depth", "key_lines", "line", "size", "value")
+
+    def __init__(
+        self,
+        line: int,
+        value: "Scalar | list[Node] | dict[str, Node]",
+        *,
+        key_lines: dict[str, int] | None = None,
+    ) -> None:
+        self.line = line
+        self.value = value
+        self.size = 1
+        self.depth = 1
+        self.key_lines = key_lines
+        """Of a mapping: the line of each key."""
 
     def plain(self) -> Any:
         """The value without its lines."""
@@ -101,7 +110,7 @@ def compose(text: str, faults: Faults) -> Node | None:
 
 
 def _checked(text: str, faults: Faults) -> str:
-    bad = _CONTROL.search(text)
+    bad = None if text.replace("\n", "").isprintable() else re.search(_CONTROL, text)
     if bad is not None:
         line = text.count("\n", 0, bad.start()) + 1
         _fail(faults, line, f"is not text: it holds the control character U+{ord(bad.group()):04X}")
@@ -237,7 +246,7 @@ def _branch(node: Node, children: "list[Node]") -> Node:
 
 def _scalar(event: Any, faults: Faults) -> Scalar:
     text: str = event.value
-    if _NOT_TEXT.search(text):
+    if not text.isprintable() and re.search(_NOT_TEXT, text):
         _fail(faults, event.start_mark.line + 1, "holds a character that is not text")
     if event.tag in (_CORE + "str", "!"):
         return text
@@ -254,11 +263,14 @@ def _resolved(text: str) -> Scalar:
         return None
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
         return text[0] in "tT"
-    if _INT.fullmatch(text):
+    if not _IN_NUMBERS.issuperset(text):
+        return text
+    digits = text[1:] if text[0] in "+-" else text
+    if digits.isdigit() and len(digits) <= _MAX_DIGITS:
         whole = WrittenInt(text)
         whole.text = text
         return whole
-    if _FLOAT.fullmatch(text):
+    if re.fullmatch(_FLOAT, text):
         number = WrittenFloat(text)
         number.text = text
         return number

@@ -1,6 +1,8 @@
 """An inventory is read whole, or refused with file, line and key."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -322,6 +324,29 @@ def test_a_thousand_hosts_are_quick(tmp_path: Path) -> None:
     started = time.process_time()
     assert len(read(tmp_path, f"hosts:\n{hosts}").hosts) == 1000
     assert time.process_time() - started < 3
+
+
+def test_a_plan_on_an_inventory_is_made_without_pydantic() -> None:
+    """From the file to the document, the command line aside: what parses its options is not ours."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from gpuplan.operations.fleet import FleetOptions\n"
+        "from gpuplan.operations.plan import ServingOptions, make_plan\n"
+        "from gpuplan.present.plan_document import plain, plan_document\n"
+        "fleet = FleetOptions(environ={}, cwd=Path(), inventory=Path(sys.argv[1]))\n"
+        "plan = make_plan('Qwen/Qwen3-4B', fleet, ServingOptions())\n"
+        "assert plain(plan_document(plan))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('pydantic')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(EXAMPLE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 class TestSearch:
