@@ -27,7 +27,9 @@ def launch_arguments(
     if parallelism.expert:
         ours.append(("enable_expert_parallel", True))
     if len(placement) > 1:
-        ours.append(("distributed_executor_backend", executor(request, placement)))
+        ours.append(
+            ("distributed_executor_backend", executor(request, [len(host.gpus) for host in placement]))
+        )
     if request.utilization is not None:
         ours.append(("gpu_memory_utilization", request.utilization))
     memory = assessment.memory
@@ -53,9 +55,9 @@ def launch_environment(request: PlanRequest, assessment: Assessment) -> tuple[tu
     return tuple(variables)
 
 
-def executor(request: PlanRequest, placement: Sequence[PlacedHost]) -> str:
+def executor(request: PlanRequest, ranks_per_host: Sequence[int]) -> str:
     """`mp` (vLLM's own multi-node) where every host has as many ranks, else `ray` (S1.7, S2.8)."""
     choice = request.workload.executor
     if choice is not ExecutorChoice.AUTO:
         return choice.value
-    return "mp" if len({len(host.gpus) for host in placement}) == 1 else "ray"
+    return "mp" if len(set(ranks_per_host)) == 1 else "ray"

@@ -14,7 +14,7 @@ from gpuplan.domain.plan import (
 )
 from gpuplan.engine.versions import ray_in_image
 from gpuplan.planning.judge import Assessment, Command, Judge
-from gpuplan.planning.launch import launch_arguments, launch_environment
+from gpuplan.planning.launch import executor, launch_arguments, launch_environment
 from gpuplan.planning.offers import HostOffer, Offer
 from gpuplan.units import GIB
 
@@ -105,9 +105,10 @@ def _command(judge: Judge, assessment: Assessment, placement: tuple[PlacedHost, 
 def score_of(judge: Judge, assessment: Assessment, groups: Sequence[tuple[str, Sequence[Offer]]]) -> Score:
     """What the placement costs."""
     offers = [offer for _, chosen in groups for offer in chosen]
-    uneven = len(groups) > 1 and len({len(chosen) for _, chosen in groups}) > 1
+    several = len(groups) > 1
+    with_ray = several and executor(judge.request, [len(chosen) for _, chosen in groups]) == "ray"
     return Score(
-        ray=uneven and not ray_in_image(judge.request.version),
+        ray=with_ray and not ray_in_image(judge.request.version),
         gpus=len(offers),
         hosts=len(groups),
         stages=assessment.parallelism.pipeline,

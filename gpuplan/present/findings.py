@@ -390,9 +390,11 @@ def _draft(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 def _ray_needed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
-        f"unequal GPUs per host need Ray, which vLLM {figures['version']} images do not carry",
-        ("vLLM's own multi-node mode wants the same number of ranks on every host",),
-        "use an image with Ray (--image), or equal GPUs per host",
+        f"this placement needs Ray, which vLLM {figures['version']} images do not carry",
+        (
+            "--executor ray asks for it, or the hosts take unequal numbers of GPUs, which vLLM's own multi-node mode cannot do",
+        ),
+        "use an image with Ray (--image), or --executor mp with equal GPUs per host",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
 from gpuplan.domain.plan import Candidate, Fact, Parallelism, StrategyName, StrategyResult
+from gpuplan.domain.workload import ExecutorChoice
 from gpuplan.planning import refusals
 from gpuplan.planning.judge import Assessment, Judge
 from gpuplan.planning.offers import Device, HostOffer, Offer, Supply
@@ -125,7 +126,10 @@ def _gap(assessment: Assessment) -> tuple[bool, int]:
 
 def _search(judge: Judge, rooms: list[_Room]) -> _Found:
     found = _Found()
+    even_only = judge.request.workload.executor is ExecutorChoice.MP
     for chosen, shape in _layouts(judge, rooms):
+        if even_only and len({count for _, count in chosen}) > 1:
+            continue  # vLLM's own multi-node gives every host as many ranks
         offers = _taken(chosen)
         assessment = _assess(judge, shape, tuple(offer.device for offer in offers))
         if not assessment.fits:

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuplan.domain.plan import Plan, Role, StrategyName, Verdict
-from gpuplan.domain.workload import GpuSelection, Placement
+from gpuplan.domain.workload import ExecutorChoice, GpuSelection, Placement
 from gpuplan.errors import NoHostError, UsageError
 from gpuplan.planning.planner import candidate_of
 from gpuplan.units import GIB
@@ -195,3 +195,18 @@ def test_order_of_hosts_does_not_matter() -> None:
     hosts = [host("c", "H100", 2), host("a", "A100", 4), host("b", "4090", 8)]
     plans = [planned(LARGE, *order) for order in (hosts, hosts[::-1], [hosts[1], hosts[0], hosts[2]])]
     assert plans[0] == plans[1] == plans[2]
+
+
+def test_executor_rules_which_placements_are_offered() -> None:
+    hosts = (host("a", "H100", 8), host("b", "H100", 4))
+    free = of(planned(HUGE, *hosts, version="0.17.0"), StrategyName.MULTI_HOST)
+    even = of(planned(HUGE, *hosts, executor=ExecutorChoice.MP), StrategyName.MULTI_HOST)
+    asked = of(
+        planned(HUGE, host("a", "H100", 8), host("b", "H100", 8), executor=ExecutorChoice.RAY),
+        StrategyName.MULTI_HOST,
+    )
+    assert any(len({len(item.gpus) for item in candidate.placement}) > 1 for candidate in free.candidates)
+    assert all(len({len(item.gpus) for item in candidate.placement}) == 1 for candidate in even.candidates)
+    first = asked.candidates[0]
+    assert "ray" in first.vllm_args
+    assert [fact.code for fact in first.facts if fact.code == "GP307"]
