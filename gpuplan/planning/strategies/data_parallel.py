@@ -11,7 +11,6 @@ from gpuplan.domain.plan import (
     Candidate,
     Fact,
     Parallelism,
-    PlacedHost,
     Role,
     Score,
     Severity,
@@ -22,9 +21,10 @@ from gpuplan.domain.plan import (
 from gpuplan.domain.workload import Placement
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import HostOffer, Supply
-from gpuplan.planning.strategies import single_gpu, single_host
+from gpuplan.planning.strategies import multi_host, single_gpu, single_host
 from gpuplan.planning.strategies.outcome import result, skipped
 
+MOST_FACTS = 8
 Evaluate = Callable[[Judge, Supply], StrategyResult]
 
 
@@ -47,13 +47,16 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
 
 
 def _place(judge: Judge, supply: Supply, copies: int) -> tuple[list[Candidate], list[Fact]]:
-    """All replicas in one shape, on one GPU each if that can be; the most there is room for and why not more."""
+    """All replicas in one shape, on one GPU each if that can be, else on one host, else over several.
+
+    The most there is room for, and why not more.
+    """
     best: list[Candidate] = []
     facts: list[Fact] = []
-    for strategy in (single_gpu, single_host):
+    for strategy in (single_gpu, single_host, multi_host):
         outcome = strategy.evaluate(judge, supply)
         fitting = [item for item in outcome.candidates if item.verdict is Verdict.FITS]
-        facts.extend(outcome.facts[:8])
+        facts.extend(outcome.facts[:MOST_FACTS])
         for shape in dict.fromkeys(item.parallelism for item in fitting):
             placed = _place_shape(judge, supply, copies, strategy.evaluate, shape)
             if len(placed) == copies:
@@ -78,9 +81,9 @@ def _place_shape(
             break
         for item in _round(fitting, judge.request.workload.placement, on_host, copies - len(placed)):
             placed.append(item)
-            host = item.placement[0]
-            on_host[host.host] = on_host.get(host.host, 0) + 1
-            taken.update((host.host, gpu.index) for gpu in host.gpus)
+            taken |= _gpus(item)
+            for host in item.placement:
+                on_host[host.host] = on_host.get(host.host, 0) + 1
     return placed
 
 
@@ -99,16 +102,19 @@ def _round(
     else:
         ordered.sort(key=lambda item: item.placement[0].host)
     for item in ordered:
-        host = item.placement[0]
-        gpus = {(host.host, gpu.index) for gpu in host.gpus}
-        if gpus & used or (placement is Placement.SPREAD and host.host in hosts):
+        gpus, names = _gpus(item), {host.host for host in item.placement}
+        if gpus & used or (placement is Placement.SPREAD and names & hosts):
             continue
         chosen.append(item)
         used |= gpus
-        hosts.add(host.host)
+        hosts |= names
         if len(chosen) == most:
             break
     return chosen
+
+
+def _gpus(item: Candidate) -> set[tuple[str, int]]:
+    return {(host.host, gpu.index) for host in item.placement for gpu in host.gpus}
 
 
 def _without(supply: Supply, taken: set[tuple[str, int]]) -> Supply:
@@ -128,7 +134,7 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
     first = min(placed, key=_room)
     placed = [first, *(item for item in placed if item is not first)]
     hosts = tuple(
-        PlacedHost(host=h.host, role=Role.REPLICA, gpus=h.gpus, ram_claim_bytes=h.ram_claim_bytes)
+        replace(h, role=Role.REPLICA if len(item.placement) == 1 else h.role)
         for item in placed
         for h in item.placement
     )

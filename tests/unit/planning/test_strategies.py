@@ -210,3 +210,12 @@ def test_executor_rules_which_placements_are_offered() -> None:
     first = asked.candidates[0]
     assert "ray" in first.vllm_args
     assert [fact.code for fact in first.facts if fact.code == "GP307"]
+
+
+def test_replicas_may_each_take_several_hosts() -> None:
+    made = planned(HUGE, *(host(name, "H100", 8) for name in "abcd"), replicas=2)
+    best = candidate_of(made)
+    assert best is not None
+    assert best.parallelism.data == 2
+    assert [item.role for item in best.placement].count(Role.LEADER) == 2
+    assert len({item.host for item in best.placement}) == 4
