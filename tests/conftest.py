@@ -1,5 +1,6 @@
 """No test sees the user's settings, or a network beyond this machine."""
 
+import importlib
 import os
 import socket
 import sys
@@ -61,6 +62,8 @@ _home = tempfile.TemporaryDirectory(prefix="gpuplan-tests-")
 
 def pytest_configure() -> None:
     _leave_the_user_out(Path(_home.name))
+    # the hub client reads its settings when it is imported: whichever test comes first must not choose them for all
+    importlib.import_module("huggingface_hub.constants")
     sys.addaudithook(_stay_on_this_machine)
 
 

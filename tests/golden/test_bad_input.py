@@ -37,7 +37,7 @@ EVIL = "\x1b[31mevil\x07\u202egnp\x9b2J\u200b"
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.chdir(ROOT)
 
 

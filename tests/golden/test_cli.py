@@ -102,7 +102,7 @@ MOST_STRATEGIES, MOST_ITEMS = 7, 1
 def printed(command: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command run in this process from the root of the checkout."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.chdir(Path(__file__).parents[2])
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
