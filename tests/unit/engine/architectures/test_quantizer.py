@@ -306,9 +306,13 @@ def test_a_bad_config_is_one_error_with_a_way_out(bad: dict[str, Any]) -> None:
 
 def test_a_long_list_of_exceptions_costs_little_per_module() -> None:
     ignore = [f"model.layers.{index % 94}.x{index}*" for index in range(5000)]
-    found = quantizer({**MODELOPT, "ignore": ignore})
-    start = time.perf_counter()
-    for index in range(94):
-        found.linear(f"model.layers.{index}.self_attn.qkv_proj", QKV)
-        found.experts(f"model.layers.{index}.mlp.experts")
-    assert time.perf_counter() - start < 0.5
+
+    def seconds() -> float:
+        found = quantizer({**MODELOPT, "ignore": ignore})
+        start = time.process_time()
+        for index in range(94):
+            found.linear(f"model.layers.{index}.self_attn.qkv_proj", QKV)
+            found.experts(f"model.layers.{index}.mlp.experts")
+        return time.process_time() - start
+
+    assert min(seconds() for _ in range(3)) < 0.5
