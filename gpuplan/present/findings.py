@@ -42,9 +42,9 @@ def brief(fact: Fact) -> str:
     """A refusal in a few words, for a table row: what is short and by how much."""
     gap = fact.figures.get("gap_bytes")
     what = _BRIEF.get(fact.code)
-    if what is None:
+    if what is None or gap is None:
         return f"{word(fact).headline} [{fact.code}]"
-    return f"short by {gib(gap)} {what} [{fact.code}]" if gap is not None else f"{what} [{fact.code}]"
+    return f"short by {gib(gap)} {what} [{fact.code}]"
 
 
 _BRIEF = {
@@ -53,7 +53,7 @@ _BRIEF = {
     "GP203": "for weights and activation",
     "GP204": "of KV cache for one request",
     "GP205": "of KV cache for that many requests",
-    "GP206": "no useful context is left",
+    "GP206": "of KV cache for a useful context",
     "GP207": "at the safe end of the estimate",
     "GP302": "of host RAM",
 }
