@@ -32,10 +32,10 @@ from gpuplan.engine.architectures.moe import (
     assemble,
     expert_count,
     pair_of_norms,
-    rotary_table,
     router,
     vector,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 
 ROPE_PERIOD = 4
 """Every fourth layer has neither rotation nor chunks (transformers' default for `no_rope_layers`)."""
@@ -95,10 +95,10 @@ def _text(
             intermediate=0 if sparse else wide,
         )
 
-    rotary = (rotary_table(config, size, context.itemsize),)
+    rotary = text_rotary(config, size.head_size, context.itemsize)
     layers = tuple(layer(index) for index in range(count))
     return assemble(
-        context, config, size, layers, rotary=(*rotary, *tower), prefix=prefix, head=head, wrapped=True
+        context, config, size, layers, rotary=(rotary, *tower), prefix=prefix, head=head, wrapped=True
     )
 
 

@@ -39,10 +39,10 @@ from gpuplan.engine.architectures.moe import (
     expert_count,
     pair_of_norms,
     plain_layers,
-    rotary_table,
     router,
     vector,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 
 INDEX_BLOCK = 128
 """Tokens the sparse index kernel takes as one block."""
@@ -120,7 +120,7 @@ def _m3_text(
             intermediate=config.integer("dense_intermediate_size", default=12288) if index in dense else 0,
         )
 
-    rotary = (rotary_table(config, size, context.itemsize),)
+    rotary = text_rotary(config, size.head_size, context.itemsize)
     layers = tuple(layer(index) for index in range(count))
     return assemble(
         context,
@@ -128,7 +128,7 @@ def _m3_text(
         size,
         layers,
         tied=False,
-        rotary=(*rotary, *tower),
+        rotary=(rotary, *tower),
         prefix=prefix,
         head=head,
         wrapped=True,

@@ -15,8 +15,8 @@ from gpuplan.engine.architectures.context import (
     attention_cache,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 
 MOST_EXPERTS = 65536
 FLOAT32 = 4
@@ -31,7 +31,8 @@ class Dimensions:
     kv_heads: int
     head_size: int
     vocabulary: int
-    positions: int
+    positions: int = 0
+    """Tokens of context, for the families whose rotary table is not the ordinary one."""
 
     @classmethod
     def of(cls, config: ConfigView) -> "Dimensions":
@@ -102,12 +103,15 @@ def assemble(
     norm_everywhere: bool | None = None,
     norm_bias: bool = False,
     head_bias: bool = False,
-    rotary: tuple[ResidentPart, ...] = (),
+    rotary: tuple[ResidentPart, ...] | None = None,
     prefix: str = "model",
     head: str = "lm_head",
     wrapped: bool = False,
 ) -> Blueprint:
-    """The decoder around its layers. `everywhere`: embedding and head stand on every pipeline stage."""
+    """The decoder around its layers. `everywhere`: embedding and head stand on every pipeline stage.
+
+    `rotary` are the tables the layers read and whatever else stands outside them; None: the ordinary table.
+    """
     tie = config.flag("tie_word_embeddings") if tied is None else tied
     last = (everywhere if norm_everywhere is None else norm_everywhere) and Residence.EVERY
     norm = ResidentPart(
@@ -122,9 +126,10 @@ def assemble(
         everywhere=everywhere,
         head_bias=head_bias,
     )
+    tables = (text_rotary(config, size.head_size, context.itemsize),) if rotary is None else rotary
     return Blueprint(
         layers=layers,
-        parts=(*vocabulary, norm, *rotary),
+        parts=(*vocabulary, norm, *tables),
         hidden=size.hidden,
         vocabulary=size.vocabulary,
         attention_heads=size.heads,
@@ -132,14 +137,6 @@ def assemble(
         head_size=size.head_size,
         text_view=config if wrapped else None,
     )
-
-
-def rotary_table(config: ConfigView, size: Dimensions, itemsize: float) -> ResidentPart:
-    """cos and sin of every position, for the rotated part of a head."""
-    factor = config.number("partial_rotary_factor", default=1.0)
-    if not 0 < factor <= 1:
-        raise config.error("partial_rotary_factor", "must lie between 0 and 1")
-    return rotary_buffer(size.positions, int(size.head_size * factor), itemsize)
 
 
 Mlp = Callable[[int, str], tuple[Part, ...]]
@@ -194,8 +191,7 @@ def build_qwen3_moe(context: Context) -> Blueprint:
         inner=head_norms,
         intermediate=config.integer("intermediate_size", default=0, least=0),
     )
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, everywhere=True, rotary=rotary)
+    return assemble(context, config, size, layers, everywhere=True)
 
 
 def build_qwen2_moe(context: Context) -> Blueprint:
@@ -210,8 +206,7 @@ def build_qwen2_moe(context: Context) -> Blueprint:
         bias=config.flag("qkv_bias", default=True),
         intermediate=config.integer("intermediate_size", default=0, least=0),
     )
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, everywhere=True, rotary=rotary)
+    return assemble(context, config, size, layers, everywhere=True)
 
 
 def qwen_mlp(context: Context, config: ConfigView, hidden: int, *, router_quantized: bool) -> Mlp:
@@ -283,7 +278,6 @@ def _mixtral(
         everywhere=True,
         norm_bias=layer_norm,
         head_bias=head_bias,
-        rotary=(rotary_table(config, size, context.itemsize),),
     )
 
 
@@ -305,8 +299,7 @@ def build_olmoe(context: Context) -> Blueprint:
         context.norm("k_norm", size.kv_heads * size.head_size),
     )
     layers = plain_layers(context, config, size, mlp, inner=inner)
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, everywhere=True, rotary=rotary)
+    return assemble(context, config, size, layers, everywhere=True)
 
 
 BUILDERS: dict[str, Builder] = {

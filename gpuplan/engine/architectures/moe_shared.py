@@ -16,7 +16,6 @@ from gpuplan.engine.architectures.context import (
     attention_cache,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.moe import (
     FLOAT32,
@@ -26,7 +25,6 @@ from gpuplan.engine.architectures.moe import (
     expert_count,
     pair_of_norms,
     plain_layers,
-    rotary_table,
     router,
     vector,
 )
@@ -82,8 +80,7 @@ def build_glm4_moe(context: Context) -> Blueprint:
     inner = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size)) if normed else ()
     bias = config.flag("attention_bias")
     layers = plain_layers(context, config, size, mlp, bias=bias, inner=inner, intermediate=wide)
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, tied=False, rotary=rotary)
+    return assemble(context, config, size, layers, tied=False)
 
 
 def build_ernie45_moe(context: Context) -> Blueprint:
@@ -116,8 +113,7 @@ def build_ernie45_moe(context: Context) -> Blueprint:
         )
 
     layers = plain_layers(context, config, size, mlp, bias=bias, intermediate=wide)
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, rotary=rotary)
+    return assemble(context, config, size, layers)
 
 
 def build_exaone_moe(context: Context) -> Blueprint:
@@ -147,8 +143,7 @@ def build_exaone_moe(context: Context) -> Blueprint:
 
     inner = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
     layers = plain_layers(context, config, size, mlp, bias=bias, output_bias=bias, inner=inner)
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, sliding_by_type(config, layers, size), rotary=rotary)
+    return assemble(context, config, size, sliding_by_type(config, layers, size))
 
 
 def sliding_by_type(config: ConfigView, layers: tuple[Layer, ...], size: Dimensions) -> tuple[Layer, ...]:
@@ -202,8 +197,7 @@ def build_afmoe(context: Context) -> Blueprint:
 
     inner = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
     layers = plain_layers(context, config, size, mlp, inner=inner)
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, sliding_by_type(config, layers, size), tied=False, rotary=rotary)
+    return assemble(context, config, size, sliding_by_type(config, layers, size), tied=False)
 
 
 def build_bailing_moe(context: Context) -> Blueprint:
@@ -260,8 +254,7 @@ def build_bailing_moe(context: Context) -> Blueprint:
         )
 
     layers = tuple(layer(index) for index in range(layer_count(config)))
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, rotary=rotary)
+    return assemble(context, config, size, layers)
 
 
 def build_granite_moe(context: Context) -> Blueprint:
@@ -291,8 +284,7 @@ def build_granite_moe(context: Context) -> Blueprint:
         return (*common, *experts)
 
     layers = plain_layers(context, config, size, mlp)
-    rotary = (rotary_table(config, size, context.itemsize),)
-    return assemble(context, config, size, layers, everywhere=True, rotary=rotary)
+    return assemble(context, config, size, layers, everywhere=True)
 
 
 def build_dbrx(context: Context) -> Blueprint:
@@ -307,7 +299,6 @@ def build_dbrx(context: Context) -> Blueprint:
         kv_heads=inner.integer("kv_n_heads", default=heads),
         head_size=max(1, hidden // heads),
         vocabulary=config.integer("vocab_size"),
-        positions=config.integer("max_seq_len", default=0, least=0),
     )
     experts = expert_count(ffn, "moe_num_experts")
     width = ffn.integer("ffn_hidden_size")
@@ -331,8 +322,7 @@ def build_dbrx(context: Context) -> Blueprint:
         return Layer(name="decoder", parts=parts_of(attention, gate, routed, norms), caches=caches)
 
     layers = tuple(layer(index) for index in range(layer_count(config, "n_layers")))
-    rotary = (rotary_buffer(size.positions, size.head_size, context.itemsize),)
-    return assemble(context, config, size, layers, tied=False, everywhere=True, norm_bias=True, rotary=rotary)
+    return assemble(context, config, size, layers, tied=False, everywhere=True, norm_bias=True)
 
 
 def build_step3p5(context: Context) -> Blueprint:
@@ -346,7 +336,6 @@ def build_step3p5(context: Context) -> Blueprint:
         kv_heads=config.integer("num_attention_groups"),
         head_size=head_size,
         vocabulary=config.integer("vocab_size"),
-        positions=config.integer("max_position_embeddings", default=0, least=0),
     )
     count = layer_count(config)
     listed = config.text("moe_layers_enum")
@@ -372,9 +361,7 @@ def build_step3p5(context: Context) -> Blueprint:
         )
 
     layers = tuple(layer(index) for index in range(count))
-    return assemble(
-        context, config, size, layers, tied=False, rotary=(rotary_table(config, size, context.itemsize),)
-    )
+    return assemble(context, config, size, layers, tied=False)
 
 
 def _step_groups(config: ConfigView, size: Dimensions, *, sliding: bool) -> int:
