@@ -15,7 +15,6 @@ from gpuplan.engine.architectures.context import (
     final_norm,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.mla import (
     FLOAT32,
@@ -27,6 +26,7 @@ from gpuplan.engine.architectures.mla import (
     latent_shape,
     sparse_layer,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 
 MOST_DRAFTS = 64
 
@@ -267,13 +267,12 @@ def build_deepseek_v1(context: Context) -> Blueprint:
             intermediate=dense,
         )
 
-    positions = config.integer("max_position_embeddings", default=8192, least=0)
     return Blueprint(
         layers=tuple(layer(index) for index in range(layer_count(config))),
         parts=(
             *context.vocabulary_parts(vocabulary, hidden, tied=False),
             final_norm(context, hidden),
-            rotary_buffer(positions, head_size, context.itemsize),
+            text_rotary(config, head_size, context.itemsize, positions=8192),
         ),
         hidden=hidden,
         vocabulary=vocabulary,

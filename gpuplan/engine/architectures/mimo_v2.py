@@ -12,7 +12,6 @@ from gpuplan.engine.architectures.context import (
     attention_cache,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.moe import (
     FLOAT32,
@@ -25,6 +24,7 @@ from gpuplan.engine.architectures.moe import (
     router,
     vector,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 
 ROUTER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -57,12 +57,8 @@ def build_mimo_v2(context: Context) -> Blueprint:
             intermediate=0 if sparse[index] else config.integer("intermediate_size"),
         )
 
-    factor = config.number("partial_rotary_factor", default=1.0)
     widths = (size.head_size, config.integer("swa_head_dim", default=size.head_size))
-    tables = tuple(
-        rotary_buffer(size.positions, int(width * min(max(factor, 0.0), 1.0)), context.itemsize)
-        for width in widths
-    )
+    tables = tuple(text_rotary(config, width, context.itemsize) for width in widths)
     layers = tuple(layer(index) for index in range(count))
     return assemble(context, config, size, layers, rotary=tables)
 

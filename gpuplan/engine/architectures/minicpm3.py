@@ -11,10 +11,10 @@ from gpuplan.engine.architectures.context import (
     attention_cache,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.deepseek import layer_norms
 from gpuplan.engine.architectures.mla import latent_output, latent_shape
+from gpuplan.engine.architectures.rotary import text_rotary
 
 
 def build_minicpm3(context: Context) -> Blueprint:
@@ -44,14 +44,13 @@ def build_minicpm3(context: Context) -> Blueprint:
             intermediate=intermediate,
         )
 
-    positions = config.integer("max_position_embeddings", default=8192, least=0)
     tied = config.flag("tie_word_embeddings", default=True)
     return Blueprint(
         layers=tuple(layer(index) for index in range(layer_count(config))),
         parts=(
             *context.vocabulary_parts(vocabulary, shape.hidden, tied=tied, everywhere=True),
             ResidentPart(part=context.norm("norm", shape.hidden), residence=Residence.EVERY),
-            rotary_buffer(positions, shape.rope, context.itemsize),
+            text_rotary(config, shape.rope, context.itemsize, positions=8192),
         ),
         hidden=shape.hidden,
         vocabulary=vocabulary,

@@ -17,7 +17,6 @@ from gpuplan.engine.architectures.context import (
     final_norm,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.moe import (
     FLOAT32,
@@ -26,6 +25,7 @@ from gpuplan.engine.architectures.moe import (
     router,
     vector,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, Mamba2, mamba2, state_itemsize
 
 MAMBA, MLP, ATTENTION, EXPERTS = "M", "-", "*", "E"
@@ -223,7 +223,6 @@ def build_nemotron_nas(context: Context) -> Blueprint:
         for index, view in enumerate(views)
     )
     kv_heads = max((cache.heads for layer in layers for cache in layer.caches), default=0)
-    positions = config.integer("max_position_embeddings", default=8192, least=0)
     return Blueprint(
         layers=layers,
         parts=(
@@ -231,7 +230,7 @@ def build_nemotron_nas(context: Context) -> Blueprint:
                 config.integer("vocab_size"), hidden, tied=config.flag("tie_word_embeddings")
             ),
             final_norm(context, hidden),
-            rotary_buffer(positions, head_size, context.itemsize),
+            text_rotary(config, head_size, context.itemsize, positions=8192),
         ),
         hidden=hidden,
         vocabulary=config.integer("vocab_size"),

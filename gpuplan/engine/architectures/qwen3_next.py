@@ -27,10 +27,10 @@ from gpuplan.engine.architectures.context import (
     final_norm,
     layer_count,
     parts_of,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.moe import MOST_EXPERTS, expert_count, pair_of_norms, router
 from gpuplan.engine.architectures.qwen_vision import qwen3_vision
+from gpuplan.engine.architectures.rotary import text_rotary
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, DeltaNet, delta_net, state_itemsize
 
 LINEAR, FULL = "linear_attention", "full_attention"
@@ -105,19 +105,12 @@ def _blueprint(
 ) -> Blueprint:
     hidden = config.integer("hidden_size")
     head_size = config.integer("head_dim", default=256)
-    rope = config.view("rope_parameters", "rope_scaling")
-    factor = rope.number(
-        "partial_rotary_factor", default=config.number("partial_rotary_factor", default=0.25)
-    )
-    if not 0 < factor <= 1:
-        raise config.error("partial_rotary_factor", "must lie between 0 and 1")
-    positions = config.integer("max_position_embeddings", default=32768, least=0)
     return Blueprint(
         layers=layers,
         parts=(
             *outside,
             final_norm(context, hidden),
-            rotary_buffer(positions, int(head_size * factor), context.itemsize),
+            text_rotary(config, head_size, context.itemsize, positions=32768, share=0.25),
         ),
         hidden=hidden,
         vocabulary=config.integer("vocab_size"),

@@ -22,22 +22,25 @@ def text_rotary(
     layer_type: str | None = None,
     rope: ConfigView | None = None,
     times: int = 1,
+    positions: int = 0,
+    share: float = 1.0,
 ) -> ResidentPart:
     """The table for heads of `head_size` in a text config; `layer_type` picks one of the rotations a config may name.
 
-    `times` stretches unscaled positions (`MROPE_TIMES`). Raises ModelError for a share of a head outside 0..1.
+    `times` stretches unscaled positions (`MROPE_TIMES`); `positions` and `share`, of a head that is rotated, are the
+    family's where the config is silent. Raises ModelError for a share of a head outside 0..1.
     """
     scaling = rope_of(config, layer_type) if rope is None else rope
     factor = scaling.number(
         "partial_rotary_factor",
         default=config.number(
-            "partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", default=1.0
+            "partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", default=share
         ),
     )
     if not 0 < factor <= 1:
         raise config.error("partial_rotary_factor", "must lie between 0 and 1")
     positions = config.integer(
-        "max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0
+        "max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=positions, least=0
     )
     original = config.integer("original_max_position_embeddings", default=positions, least=0)
     rows = positions_of(

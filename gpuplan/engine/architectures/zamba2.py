@@ -13,9 +13,9 @@ from gpuplan.engine.architectures.context import (
     Context,
     attention_cache,
     layer_count,
-    rotary_buffer,
 )
 from gpuplan.engine.architectures.hybrid import frame
+from gpuplan.engine.architectures.rotary import text_rotary
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, Mamba2, mamba2
 
 MOST_BLOCKS = 64
@@ -52,8 +52,11 @@ def build_zamba2(context: Context) -> Blueprint:
         for _ in range(blocks)
         for part in _shared_block(context, hidden, heads, head_size, wide)
     )
-    positions = config.integer("max_position_embeddings", default=4096, least=0)
-    rotary = (rotary_buffer(positions, head_size, context.itemsize),) if config.flag("use_mem_rope") else ()
+    rotary = (
+        (text_rotary(config, head_size, context.itemsize, positions=4096),)
+        if config.flag("use_mem_rope")
+        else ()
+    )
     built = frame(context, layers, tied=True, head_quantized=False, outside=(*shared, *rotary))
     return replace(built, supports_pipeline=False)
 

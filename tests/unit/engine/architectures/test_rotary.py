@@ -27,13 +27,24 @@ MOE = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 128,
 }
+HYBRID = {
+    **MOE,
+    "architectures": ["Qwen3NextForCausalLM"],
+    "partial_rotary_factor": 1.0,
+    "shared_expert_intermediate_size": 128,
+    "linear_num_value_heads": 8,
+    "linear_num_key_heads": 4,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+    "linear_conv_kernel_dim": 4,
+}
 
 
 def table_bytes(config: dict[str, Any]) -> int:
     return rank_weights(describe("m", config), Split()).buffers
 
 
-@pytest.mark.parametrize("config", [DENSE, MOE], ids=["dense", "experts"])
+@pytest.mark.parametrize("config", [DENSE, MOE, HYBRID], ids=["dense", "experts", "hybrid"])
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_a_stretched_context_has_a_longer_table(config: dict[str, Any], key: str) -> None:
     plain = POSITIONS * HEAD_SIZE * ITEMSIZE
