@@ -120,8 +120,8 @@ def resolve(arguments: EngineArguments) -> ParallelConfig:
     """
     sizes = parallelism_of(arguments)
     launcher = arguments.distributed_executor_backend == "external_launcher"
-    world = sizes.world_size * (sizes.data if launcher else 1)
-    across = sizes.world_size * sizes.data
+    across = world_size_across_data_parallel(sizes)
+    world = across if launcher else sizes.world_size
     external, hybrid, local, rank = _data_parallel_mode(arguments, sizes.world_size)
     nodes_within, node_within = _nodes_of_replica(arguments, local)
     executor = _executor(arguments, across)

@@ -11,6 +11,7 @@ Other repacking (Marlin, TRT-LLM) keeps the size of the weights.
 """
 
 from gpuplan.domain.model import CacheKind, Experts, Float4, Layer, Linear, ModelProfile, Tensor, Unquantized
+from gpuplan.engine.architectures.rotary import MROPE_TIMES
 from gpuplan.engine.mxfp4 import MARLIN, padded_experts
 from gpuplan.engine.versions import DEFAULT, EngineVersion
 from gpuplan.engine.weights import Split, experts_on_rank, local_units, stage_layers
@@ -29,7 +30,6 @@ SHORT_ROTARY_SINCE = EngineVersion(0, 32)
 SHORT_ROTARY = ("Qwen3VL", "Qwen3_5")
 TRITON_MXFP4_SINCE = EngineVersion(0, 12)
 TRITON_INPUTS = 256
-MROPE_TIMES = 4
 
 
 def extra_bytes(

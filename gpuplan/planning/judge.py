@@ -295,24 +295,12 @@ def _shortfall(memory: MemoryEstimate, question: Question) -> Shortfall | None:
                 **common,
             )
         return None
-    if one > worst.kv_cache_bytes:
-        return Shortfall(
-            lack=Lack.KV_FOR_CONTEXT, need_bytes=one, have_bytes=worst.kv_cache_bytes, concurrency=1, **common
-        )
-    if worst.kv_needed_bytes > worst.kv_cache_bytes:
-        return Shortfall(
-            lack=Lack.KV_FOR_CONCURRENCY,
-            need_bytes=worst.kv_needed_bytes,
-            have_bytes=worst.kv_cache_bytes,
-            concurrency=question.concurrency,
-            **common,
-        )
-    if worst.kv_needed_bytes > worst.kv_cache_low:
-        return Shortfall(
-            lack=Lack.CERTAINTY,
-            need_bytes=worst.kv_needed_bytes,
-            have_bytes=worst.kv_cache_low,
-            concurrency=question.concurrency,
-            **common,
-        )
+    every = worst.kv_needed_bytes
+    for lack, need, have, concurrency in (
+        (Lack.KV_FOR_CONTEXT, one, worst.kv_cache_bytes, 1),
+        (Lack.KV_FOR_CONCURRENCY, every, worst.kv_cache_bytes, question.concurrency),
+        (Lack.CERTAINTY, every, worst.kv_cache_low, question.concurrency),
+    ):
+        if need > have:
+            return Shortfall(lack=lack, need_bytes=need, have_bytes=have, concurrency=concurrency, **common)
     return None

@@ -57,8 +57,10 @@ def parse_weight_index(content: bytes, *, where: str) -> WeightIndex:
             )
     metadata = document.get("metadata")
     size = metadata.get("total_size") if isinstance(metadata, dict) else None
-    valid = isinstance(size, (int, float)) and not isinstance(size, bool) and 0 < size < 2**60
-    return WeightIndex(files=tuple(files), total_bytes=int(size) if valid else None)  # type: ignore[arg-type]
+    total = None
+    if isinstance(size, (int, float)) and not isinstance(size, bool) and 0 < size < 2**60:
+        total = int(size)
+    return WeightIndex(files=tuple(files), total_bytes=total)
 
 
 def weight_files(names: Iterable[str], index: WeightIndex | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

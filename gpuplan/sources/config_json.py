@@ -5,7 +5,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -93,14 +93,7 @@ def apply_overrides(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     dictionaries such as `rope_parameters` and `quantization_config` included, is replaced as a whole
     (vLLM 0.33 `ModelConfig._apply_dict_overrides`).
     """
-    result = dict(config)
-    for key, value in overrides.items():
-        current = result.get(key)
-        if isinstance(value, Mapping) and isinstance(current, Mapping) and _is_nested_config(key):
-            result[key] = _merged(current, value)
-        else:
-            result[key] = value
-    return result
+    return _merged(config, overrides, merges=_is_nested_config)
 
 
 _HINT = "a model's config.json is one JSON object, as published with its weights"
@@ -110,12 +103,22 @@ def _is_nested_config(key: str) -> bool:
     return key.endswith("_config") and key not in ("quantization_config", "compression_config")
 
 
-def _merged(current: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, Any]:
+def _always(key: str) -> bool:
+    del key
+    return True
+
+
+def _merged(
+    current: Mapping[str, Any], updates: Mapping[str, Any], *, merges: Callable[[str], bool] = _always
+) -> dict[str, Any]:
+    """`merges` says which keys' dictionaries are merged rather than replaced; below them all are."""
     result = dict(current)
     for key, value in updates.items():
         nested = result.get(key)
-        merge = isinstance(value, Mapping) and isinstance(nested, Mapping)
-        result[key] = _merged(nested, value) if merge else value  # type: ignore[arg-type]
+        if isinstance(value, Mapping) and isinstance(nested, Mapping) and merges(key):
+            result[key] = _merged(nested, value)
+        else:
+            result[key] = value
     return result
 
 

@@ -63,7 +63,7 @@ def gather(calls: Sequence[Callable[[], T]], *, deadline: Deadline, workers: int
             number, result, error = done.get(timeout=deadline.remaining())
             if error is not None:
                 raise error
-            results[number] = result  # type: ignore[assignment]
+            results[number] = result  # type: ignore[assignment] # without an error there is a result
     except queue.Empty:
         raise DeadlineExceeded from None
     finally:

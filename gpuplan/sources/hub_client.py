@@ -157,7 +157,7 @@ class HubClient:
 
     def _read(self, url: str, wanted: str | None, first: int, count: int) -> tuple[bytes, int | None, str]:
         from huggingface_hub import constants, get_session, hf_raise_for_status
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined] # public, but not in `__all__`
 
         same_server = urlsplit(url).netloc == urlsplit(self.endpoint).netloc
         headers = build_hf_headers(token=self._token if same_server else False)

@@ -12,6 +12,16 @@ from gpuplan.engine.architectures.decoder import Recipe, Sizes, decoder
 from gpuplan.engine.architectures.misc_dense import rotated, tied
 
 FALCON_HEADS = 71
+PLAIN_STYLE = Recipe(
+    qkv_bias=True, output_bias=True, mlp_bias=True, gated=False, norm_bias=True, stacked=True
+)
+"""Biases everywhere, LayerNorms, an MLP without gate, query, key and value stacked in the checkpoint."""
+NEOX_STYLE = replace(
+    PLAIN_STYLE,
+    names=("self_attention", "query_key_value", "dense", "mlp"),
+    plain_names=("dense_h_to_4h", "dense_4h_to_h"),
+)
+GPT2_STYLE = replace(PLAIN_STYLE, names=("attn", "c_attn", "c_proj", "mlp"), plain_names=("c_fc", "c_proj"))
 
 
 def build_falcon(context: Context) -> Blueprint:
@@ -31,19 +41,15 @@ def build_falcon(context: Context) -> Blueprint:
     in_parallel = config.integer("num_ln_in_parallel_attn", default=2 if grouped else 1)
     parallel = config.flag("parallel_attn", default=True)
     bias = config.flag("bias")
-    recipe = Recipe(
+    recipe = replace(
+        NEOX_STYLE,
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=bias,
-        gated=False,
-        names=("self_attention", "query_key_value", "dense", "mlp"),
-        plain_names=("dense_h_to_4h", "dense_4h_to_h"),
         norms=1 if parallel and in_parallel == 1 else 2,
-        norm_bias=True,
         tied=tied(config, default=True),
         everywhere=True,
         norm_everywhere=True,
-        stacked=True,
     )
     if config.flag("alibi"):
         return decoder(context, size, recipe)
@@ -60,19 +66,7 @@ def build_bloom(context: Context) -> Blueprint:
     """BLOOM: ALiBi, biases everywhere, a norm after the embedding."""
     config = context.config
     size = Sizes.of(config)
-    recipe = Recipe(
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        gated=False,
-        names=("self_attention", "query_key_value", "dense", "mlp"),
-        plain_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norm_bias=True,
-        tied=tied(config, default=True),
-        everywhere=True,
-        norm_everywhere=True,
-        stacked=True,
-    )
+    recipe = replace(NEOX_STYLE, tied=tied(config, default=True), everywhere=True, norm_everywhere=True)
     norm = ResidentPart(
         part=context.norm("embedding norm", size.hidden, bias=True), residence=Residence.EVERY
     )
@@ -83,19 +77,7 @@ def build_gpt2(context: Context) -> Blueprint:
     """GPT-2: learned positions on every pipeline stage."""
     config = context.config
     size = Sizes.of(config)
-    recipe = Recipe(
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        gated=False,
-        names=("attn", "c_attn", "c_proj", "mlp"),
-        plain_names=("c_fc", "c_proj"),
-        norm_bias=True,
-        tied=tied(config, default=True),
-        everywhere=True,
-        norm_everywhere=True,
-        stacked=True,
-    )
+    recipe = replace(GPT2_STYLE, tied=tied(config, default=True), everywhere=True, norm_everywhere=True)
     positions = config.integer("n_positions", "max_position_embeddings", default=1024)
     return decoder(context, size, recipe, _table(context, "positions", positions * size.hidden))
 

@@ -37,9 +37,11 @@ from gpuplan.engine.architectures.moe import (
     Dimensions,
     assemble,
     expert_count,
+    pair_of_head_norms,
     pair_of_norms,
     plain_layers,
     router,
+    shared_width,
     vector,
 )
 from gpuplan.engine.architectures.rotary import text_rotary
@@ -105,7 +107,7 @@ def _m3_text(
         if sparse_config.values
         else frozenset(range(count))
     )
-    head_norms = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
+    head_norms = pair_of_head_norms(context, size.head_size)
     norms = pair_of_norms(context, size.hidden)
     mlp = _m3_mlp(context, config, size.hidden)
 
@@ -183,7 +185,7 @@ def _m3_mlp(context: Context, config: ConfigView, hidden: int) -> Callable[[bool
     experts = expert_count(config, "num_local_experts", default=128)
     top_k = config.integer("num_experts_per_tok", default=4, most=MOST_EXPERTS)
     width = config.integer("intermediate_size", default=3072)
-    shared = config.integer("n_shared_experts", default=1, least=0, most=1024) * width
+    shared = shared_width(config, "n_shared_experts", width, default=1)
     wide = config.integer("dense_intermediate_size", default=12288)
     routing_bias = config.flag("use_routing_bias", default=True)
 

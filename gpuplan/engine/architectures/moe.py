@@ -78,6 +78,16 @@ def pair_of_norms(context: Context, hidden: int, *, bias: bool = False) -> tuple
     )
 
 
+def pair_of_head_norms(context: Context, head_size: int) -> tuple[Tensor, Tensor]:
+    """Norms of query and key, over one head each."""
+    return (context.norm("q_norm", head_size), context.norm("k_norm", head_size))
+
+
+def shared_width(config: ConfigView, key: str, width: int, *, default: int = 0) -> int:
+    """Width of all shared experts together: as many as `key` says, each `width` wide."""
+    return config.integer(key, default=default, least=0, most=1024) * width
+
+
 def expert_count(config: ConfigView, *keys: str, default: int | None = None) -> int:
     if default is None:
         return config.integer(*keys, most=MOST_EXPERTS)
@@ -181,7 +191,7 @@ def build_qwen3_moe(context: Context) -> Blueprint:
     """Qwen3 MoE (qwen3_moe.py): embedding and head on every pipeline stage."""
     config = context.config
     size = Dimensions.of(config)
-    head_norms = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
+    head_norms = pair_of_head_norms(context, size.head_size)
     layers = plain_layers(
         context,
         config,

@@ -23,9 +23,11 @@ from gpuplan.engine.architectures.moe import (
     Dimensions,
     assemble,
     expert_count,
+    pair_of_head_norms,
     pair_of_norms,
     plain_layers,
     router,
+    shared_width,
     vector,
 )
 
@@ -71,13 +73,13 @@ def build_glm4_moe(context: Context) -> Blueprint:
             expert_count(config, "n_routed_experts"),
             top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
             width=width,
-            shared=config.integer("n_shared_experts", default=0, least=0, most=1024) * width,
+            shared=shared_width(config, "n_shared_experts", width),
             gate_itemsize=FLOAT32,
             correction=True,
         )
 
     normed = config.flag("use_qk_norm")
-    inner = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size)) if normed else ()
+    inner = pair_of_head_norms(context, size.head_size) if normed else ()
     bias = config.flag("attention_bias")
     layers = plain_layers(context, config, size, mlp, bias=bias, inner=inner, intermediate=wide)
     return assemble(context, config, size, layers, tied=False)
@@ -107,7 +109,7 @@ def build_ernie45_moe(context: Context) -> Blueprint:
             experts,
             top_k=config.integer("moe_k", default=2, most=MOST_EXPERTS),
             width=width,
-            shared=config.integer("moe_num_shared_experts", default=0, least=0, most=1024) * width,
+            shared=shared_width(config, "moe_num_shared_experts", width),
             gate_itemsize=FLOAT32,
             correction=True,
         )
@@ -137,11 +139,11 @@ def build_exaone_moe(context: Context) -> Blueprint:
             expert_count(config, "num_experts"),
             top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
             width=width,
-            shared=config.integer("num_shared_experts", default=0, least=0, most=1024) * width,
+            shared=shared_width(config, "num_shared_experts", width),
             correction=True,
         )
 
-    inner = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
+    inner = pair_of_head_norms(context, size.head_size)
     layers = plain_layers(context, config, size, mlp, bias=bias, output_bias=bias, inner=inner)
     return assemble(context, config, size, sliding_by_type(config, layers, size))
 
@@ -189,13 +191,13 @@ def build_afmoe(context: Context) -> Blueprint:
             expert_count(config, "num_experts"),
             top_k=config.integer("num_experts_per_tok", most=MOST_EXPERTS),
             width=width,
-            shared=config.integer("num_shared_experts", default=0, least=0, most=1024) * width,
+            shared=shared_width(config, "num_shared_experts", width),
             gate_itemsize=FLOAT32,
             correction=True,
         )
         return (gate, *more, *block)
 
-    inner = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
+    inner = pair_of_head_norms(context, size.head_size)
     layers = plain_layers(context, config, size, mlp, inner=inner)
     return assemble(context, config, size, sliding_by_type(config, layers, size), tied=False)
 
@@ -208,8 +210,8 @@ def build_bailing_moe(context: Context) -> Blueprint:
     first = config.integer("first_k_dense_replace", default=0, least=0)
     bias = config.flag("use_bias")
     router_bytes = {"fp32": FLOAT32, "bf16": 2}.get(config.text("router_dtype"), context.itemsize)
-    shared = config.integer("num_shared_experts", default=0, least=0, most=1024) * config.integer(
-        "moe_shared_expert_intermediate_size", default=width
+    shared = shared_width(
+        config, "num_shared_experts", config.integer("moe_shared_expert_intermediate_size", default=width)
     )
 
     def layer(index: int) -> Layer:
@@ -374,7 +376,7 @@ def _step_attention(
 ) -> Callable[[int, str], tuple[tuple[Part, ...], bool]]:
     kinds = config.items("layer_types")
     other = config.view("attention_other_setting")
-    norms = (context.norm("q_norm", size.head_size), context.norm("k_norm", size.head_size))
+    norms = pair_of_head_norms(context, size.head_size)
 
     def attention(index: int, path: str) -> tuple[tuple[Part, ...], bool]:
         sliding = kinds[index] == "sliding_attention" if index < len(kinds) else index % 2 == 0

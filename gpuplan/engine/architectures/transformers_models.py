@@ -10,6 +10,7 @@ from gpuplan.domain.model import Layer, Linear, Partition, Residence, ResidentPa
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import Blueprint, Builder, Context
 from gpuplan.engine.architectures.decoder import HeadNorms, Recipe, Sizes, decoder, sliding_layers, windowed
+from gpuplan.engine.architectures.gpt_style import GPT2_STYLE, NEOX_STYLE
 
 CWM_WINDOW, OLMO3_WINDOW = 8192, 4096
 FULL_EVERY = 4
@@ -95,15 +96,11 @@ def build_arcee(context: Context) -> Blueprint:
 def build_gpt_neox(context: Context) -> Blueprint:
     """GPT-NeoX and Pythia: biases and LayerNorms."""
     bias = context.config.flag("attention_bias", default=True)
-    recipe = Recipe(
+    recipe = replace(
+        NEOX_STYLE,
         qkv_bias=bias,
         output_bias=bias,
-        mlp_bias=True,
-        gated=False,
         names=("attention", "query_key_value", "dense", "mlp"),
-        plain_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norm_bias=True,
-        stacked=True,
     )
     return _made(context, recipe)
 
@@ -114,17 +111,7 @@ def build_gpt_bigcode(context: Context) -> Blueprint:
     size = Sizes.of(config)
     if config.flag("multi_query", default=True):
         size = replace(size, kv_heads=1)
-    recipe = Recipe(
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        gated=False,
-        names=("attn", "c_attn", "c_proj", "mlp"),
-        plain_names=("c_fc", "c_proj"),
-        norm_bias=True,
-        stacked=True,
-        tied=config.flag("tie_word_embeddings", default=True),
-    )
+    recipe = replace(GPT2_STYLE, tied=config.flag("tie_word_embeddings", default=True))
     positions = config.integer("n_positions", "max_position_embeddings", default=1024, most=1 << 20)
     table = Tensor(
         name="positions", partition=Partition(units=positions * size.hidden), itemsize=context.itemsize

@@ -1,6 +1,7 @@
 """What a rank's memory holds beside weights and KV cache, against figures engines printed."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def row(name: str, inputs: int, outputs: int) -> Linear:
     )
 
 
-def profile(hidden: int, wide: int, vocabulary: int, layers: int = 32, **others: object) -> ModelProfile:
+def profile(hidden: int, wide: int, vocabulary: int, layers: int = 32, **others: Any) -> ModelProfile:
     layer = Layer(
         name="layer",
         parts=(column("gate_up_proj", hidden, wide, wide), row("down_proj", wide, hidden)),
@@ -87,7 +88,7 @@ def profile(hidden: int, wide: int, vocabulary: int, layers: int = 32, **others:
         layer_order=(0,) * layers,
         parts=(),
     )
-    return replace(dense, **others)  # type: ignore[arg-type]
+    return replace(dense, **others)
 
 
 LLAMA_8B = profile(4096, 14336, 128256)

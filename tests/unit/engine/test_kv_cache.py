@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ def profile(name: str) -> ModelProfile:
     return describe(name, json.loads(text))
 
 
-def settings(version: str, **changes: object) -> CacheSettings:
-    return CacheSettings(version=version_of(version), **changes)  # type: ignore[arg-type]
+def settings(version: str, **changes: Any) -> CacheSettings:
+    return CacheSettings(version=version_of(version), **changes)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """LoRA slots by hand-computed sizes."""
 
+from typing import Any
+
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.lora import lora_bytes
 from gpuplan.engine.weights import Split
@@ -9,8 +11,8 @@ MODEL = "Qwen__Qwen3-32B"
 HIDDEN, WIDE, QUERY, KEY = 5120, 25600, 64 * 128, 8 * 128
 
 
-def slots(tensor: int = 1, **arguments: object) -> int:
-    engine = EngineArguments(enable_lora=True, **arguments)  # type: ignore[arg-type]
+def slots(tensor: int = 1, **arguments: Any) -> int:
+    engine = EngineArguments(enable_lora=True, **arguments)
     return lora_bytes(profile(MODEL), Split(tensor=tensor, expert_tensor=tensor), engine)
 
 

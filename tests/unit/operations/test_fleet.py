@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,8 @@ from gpuplan.units import GIB
 EXAMPLE = Path(__file__).parents[3] / "inventory.example.yaml"
 
 
-def options(cwd: Path, **given: object) -> FleetOptions:
-    return FleetOptions(environ={}, cwd=cwd, **given)  # type: ignore[arg-type]
+def options(cwd: Path, **given: Any) -> FleetOptions:
+    return FleetOptions(environ={}, cwd=cwd, **given)
 
 
 def inventory(tmp_path: Path, text: str) -> Path:
@@ -166,8 +167,8 @@ class TestNarrow:
         )
     )
 
-    def names(self, **filters: object) -> list[str]:
-        return [host.name for host in narrow(self.fleet, **filters).hosts]  # type: ignore[arg-type]
+    def names(self, **filters: Any) -> list[str]:
+        return [host.name for host in narrow(self.fleet, **filters).hosts]
 
     def test_names_add_up_and_labels_all_hold(self) -> None:
         assert self.names() == ["h1", "h2", "h3"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuplan.domain.model import CacheKind, ModelProfile, StateShape
+from gpuplan.domain.model import CacheKind, Linear, ModelProfile, StateShape
 from gpuplan.engine.architectures import describe
 from gpuplan.engine.weights import Indivisible, Split, rank_weights, stage_layers
 from gpuplan.errors import GpuplanError, ModelError
@@ -167,7 +167,9 @@ def test_shared_experts_stand_whole_where_the_input_is_sharded_by_tokens() -> No
 def test_a_gated_mixer_is_replicated_beside_integer_kernels() -> None:
     """AWQ and GPTQ kernels do not take the few outputs a rank would have."""
     parts = {part.name: part for part in profile("q35gptq").layer_kinds[0].parts}
-    assert parts["linear_attn.in_proj_ba"].shard == "replicated"  # type: ignore[union-attr]
+    mixer = parts["linear_attn.in_proj_ba"]
+    assert isinstance(mixer, Linear)
+    assert mixer.shard == "replicated"
 
 
 def test_a_pruned_nemotron_has_its_own_sizes_per_layer() -> None:
