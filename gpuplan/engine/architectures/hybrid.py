@@ -24,6 +24,7 @@ from gpuplan.engine.architectures.moe import (
     pair_of_norms,
     router,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 from gpuplan.engine.architectures.state_space import (
     MOST_KERNEL,
     Mamba1,
@@ -300,7 +301,11 @@ def build_granite_hybrid(context: Context) -> Blueprint:
         parts, cache = attention(f"{path}.self_attn") if full else mamba2(context, f"{path}.mixer", size)
         return hybrid_layer(parts, (cache,), feed_forward(path), norms, shared)
 
-    outside = (rotary(context, head_size, 2048),) if config.text("position_embedding_type") == "rope" else ()
+    outside = (
+        (text_rotary(config, head_size, context.itemsize, positions=2048),)
+        if config.text("position_embedding_type") == "rope"
+        else ()
+    )
     layers = tuple(layer(index) for index in range(count))
     return frame(context, layers, tied=config.flag("tie_word_embeddings"), outside=outside)
 

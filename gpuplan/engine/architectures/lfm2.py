@@ -11,7 +11,6 @@ from gpuplan.engine.architectures.hybrid import (
     attention_mixer,
     frame,
     hybrid_layer,
-    rotary,
 )
 from gpuplan.engine.architectures.moe import (
     FLOAT32,
@@ -21,6 +20,7 @@ from gpuplan.engine.architectures.moe import (
     router,
     vector,
 )
+from gpuplan.engine.architectures.rotary import text_rotary
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, short_convolution
 
 
@@ -95,7 +95,7 @@ def _lfm2(context: Context, mlp: MlpOf, wide: int, convolved: int) -> Blueprint:
             parts, cache = short_convolution(context, f"{path}.short_conv", convolved, kernel, bias=bias)
         return hybrid_layer(parts, (cache,), mlp(index, f"{path}.feed_forward"), norms, wide)
 
-    table = rotary(context, head_size, 128_000)
+    table = text_rotary(context.config, head_size, context.itemsize, positions=128_000)
     layers = tuple(layer(index) for index in range(count))
     return frame(context, layers, tied=True, norm=Residence.LAST, outside=(table,))
 

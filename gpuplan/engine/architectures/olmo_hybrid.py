@@ -10,9 +10,9 @@ from gpuplan.engine.architectures.hybrid import (
     attention_mixer,
     frame,
     hybrid_layer,
-    rotary,
 )
 from gpuplan.engine.architectures.moe import pair_of_norms
+from gpuplan.engine.architectures.rotary import text_rotary
 from gpuplan.engine.architectures.state_space import MOST_KERNEL, DeltaNet, Mixer, delta_net
 
 
@@ -50,7 +50,11 @@ def build_olmo_hybrid(context: Context) -> Blueprint:
         return hybrid_layer(parts, (cache,), context.gated_mlp(f"{path}.mlp", hidden, wide), norms, wide)
 
     rope = config.view("rope_parameters").values
-    outside = (rotary(context, head_size, 65536),) if rope.get("rope_theta", True) is not None else ()
+    outside = (
+        (text_rotary(context.config, head_size, context.itemsize, positions=65536),)
+        if rope.get("rope_theta", True) is not None
+        else ()
+    )
     layers = tuple(layer(index) for index in range(count))
     return frame(context, layers, tied=config.flag("tie_word_embeddings"), outside=outside)
 
