@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpuplan.domain import host_facts
+from gpuplan.domain.host_facts import HostFacts
+
 
 class HostStatus(StrEnum):
     OK = "ok"
@@ -54,6 +57,17 @@ class Gpu:
     """Kept back by the inventory (`reserve.vram`)."""
     excluded: bool = False
     """Listed under `exclude_gpus` in the inventory."""
+    reported_bytes: int | None = None
+    """Total as the vendor's tool prints it, what the driver keeps for itself included."""
+    parent: int | None = None
+    """A MIG slice: the index of its card. Slices are numbered after the last card."""
+    profile: str | None = None
+    """A MIG slice: `1g.10gb`."""
+    pci_bus_id: str | None = None
+    """`0000:17:00.0`, lower case, domain of four digits."""
+    numa_node: int | None = None
+    utilization_percent: int | None = None
+    temperature_celsius: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +96,8 @@ class Host:
     ram_reserved_bytes: int = 0
     link: str | None = None
     """GPU to GPU inside the host: `nvlink`, `pcie`, … None when unknown."""
+    facts: HostFacts = host_facts.EMPTY
+    """Empty for declared hardware."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +111,5 @@ class Fleet:
     basis: Basis = Basis.ASSUMED
     """MEASURED from a probe or snapshot, ASSUMED from declared hardware."""
     notes: tuple[str, ...] = field(default=())
+    image: str | None = None
+    """`vllm.image` of the inventory behind a probe: it decides the vLLM version when nothing else does."""

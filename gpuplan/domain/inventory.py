@@ -22,7 +22,8 @@ class HostEntry:
     address: str
     """`local` is this machine."""
     user: str | None = None
-    port: int = 22
+    port: int | None = None
+    """None: as `~/.ssh/config` says, else 22."""
     identity_file: str | None = None
     model_dir: str | None = None
     interface: str | None = None

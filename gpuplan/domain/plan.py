@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate
 
 
@@ -30,12 +31,6 @@ class Role(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
     REPLICA = "replica"
-
-
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +70,6 @@ class PlacedHost:
     role: Role
     gpus: tuple[PlacedGpu, ...]
     ram_claim_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """One thing worth telling, as data: `present.findings` puts it into words by its code."""
-
-    code: str
-    severity: Severity
-    subject: Mapping[str, Any]
-    """Host, GPU indexes, stage, flag: what it is about."""
-    figures: Mapping[str, Any]
-    """The numbers behind the sentence: bytes and tokens as int, shares as float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuplan.domain.fact import Fact
 from gpuplan.domain.fleet import Basis, Fleet, Host
 from gpuplan.domain.hardware import Accelerator
-from gpuplan.domain.plan import Candidate, Fact, Plan, Remedy, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.plan import Candidate, Plan, Remedy, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import GpuSelection
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.errors import UsageError

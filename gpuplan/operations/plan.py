@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Fleet
 from gpuplan.domain.inventory import Inventory
-from gpuplan.domain.plan import Fact, Plan, Severity, StrategyName
+from gpuplan.domain.plan import Plan, StrategyName
 from gpuplan.domain.workload import Category, ExecutorChoice, GpuSelection, Placement, Workload
 from gpuplan.engine.arguments import parse
 from gpuplan.engine.utilization import gpu_memory_utilization

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from gpuplan.domain.plan import Candidate, Fact, Plan, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.plan import Candidate, Plan, StrategyName, StrategyResult, Verdict
 from gpuplan.engine.divisibility import misaligned
 from gpuplan.planning.request import PlanRequest
 

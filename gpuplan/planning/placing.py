@@ -3,15 +3,8 @@
 from collections.abc import Sequence
 from operator import attrgetter
 
-from gpuplan.domain.plan import (
-    Candidate,
-    Fact,
-    PlacedGpu,
-    PlacedHost,
-    Role,
-    Score,
-    Verdict,
-)
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Candidate, PlacedGpu, PlacedHost, Role, Score, Verdict
 from gpuplan.engine.versions import ray_in_image
 from gpuplan.planning.judge import Assessment, Command, Judge
 from gpuplan.planning.launch import executor, launch_arguments, launch_environment

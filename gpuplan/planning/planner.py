@@ -4,17 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.model import ModelProfile
-from gpuplan.domain.plan import (
-    Candidate,
-    Fact,
-    FunnelStep,
-    Plan,
-    Severity,
-    StrategyName,
-    StrategyResult,
-    Verdict,
-)
+from gpuplan.domain.plan import Candidate, FunnelStep, Plan, StrategyName, StrategyResult, Verdict
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
 from gpuplan.planning.estimate import draft_layers

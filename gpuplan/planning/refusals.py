@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpuplan.domain.plan import Fact, Severity
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.engine.divisibility import Rule
 from gpuplan.planning.judge import Assessment, Judge, Lack
 from gpuplan.planning.offers import Device, HostOffer, Offer

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import RankMemory, Term
-from gpuplan.domain.plan import Fact, StrategyResult, Verdict
+from gpuplan.domain.plan import StrategyResult, Verdict
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import gib, plural

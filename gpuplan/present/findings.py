@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuplan.domain.plan import Fact, Severity
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, plural, tokens
 
 

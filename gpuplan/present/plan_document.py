@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
-from gpuplan.domain.plan import Candidate, Fact, FunnelStep, Plan, Remedy, StrategyResult
+from gpuplan.domain.plan import Candidate, FunnelStep, Plan, Remedy, StrategyResult
 from gpuplan.present.findings import word
 from gpuplan.present.remedies import word_remedy
 

@@ -4,16 +4,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuplan.domain.plan import (
-    Candidate,
-    Fact,
-    FunnelStep,
-    Plan,
-    Severity,
-    StrategyName,
-    StrategyResult,
-    Verdict,
-)
+from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.plan import Candidate, FunnelStep, Plan, StrategyName, StrategyResult, Verdict
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import brief, word
 from gpuplan.present.numbers import count, gib, gpu_range, listed, plural, times, tokens

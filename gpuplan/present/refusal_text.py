@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuplan.domain.plan import Fact, Remedy, Severity
+from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.plan import Remedy
 from gpuplan.present.document import Line, Role, Span, line, wrapped
 from gpuplan.present.findings import Finding, word
 from gpuplan.present.numbers import listed, plural

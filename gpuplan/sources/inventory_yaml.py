@@ -124,7 +124,7 @@ def _host(host: _Keys, defaults: _Keys) -> HostEntry:
         name=host["name"],
         address=host["address"] or host["name"],
         user=host["user"] or defaults["user"],
-        port=host["port"] or defaults["port"] or _SSH_PORT,
+        port=host["port"] or defaults["port"],
         identity_file=host["identity_file"] or defaults["identity_file"],
         model_dir=host["model_dir"] or defaults["model_dir"],
         interface=host["interface"] or defaults["interface"],
@@ -184,7 +184,7 @@ def _repeated(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Location, str
         local = address == "local"
         machine = (
             _LOOPBACK[0] if address in _LOOPBACK else address,
-            0 if local else entry.port,
+            0 if local else entry.port or _SSH_PORT,
             None if local else entry.jump,
         )
         first = machines.setdefault(machine, index)

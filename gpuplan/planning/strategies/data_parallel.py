@@ -7,17 +7,8 @@ user gives `--data-parallel-size`.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gpuplan.domain.plan import (
-    Candidate,
-    Fact,
-    Parallelism,
-    Role,
-    Score,
-    Severity,
-    StrategyName,
-    StrategyResult,
-    Verdict,
-)
+from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.plan import Candidate, Parallelism, Role, Score, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import Placement
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import HostOffer, Supply

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
-from gpuplan.domain.plan import Candidate, Fact, Parallelism, Severity, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import GpuSelection
 from gpuplan.errors import UsageError
 from gpuplan.planning import refusals

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
-from gpuplan.domain.plan import Candidate, Fact, Parallelism, StrategyName, StrategyResult
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult
 from gpuplan.domain.workload import ExecutorChoice
 from gpuplan.planning import refusals
 from gpuplan.planning.judge import Assessment, Judge

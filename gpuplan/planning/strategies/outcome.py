@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gpuplan.domain.plan import Candidate, Fact, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Candidate, StrategyName, StrategyResult, Verdict
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.ranking import ranked
 

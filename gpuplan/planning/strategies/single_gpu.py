@@ -1,6 +1,7 @@
 """S0.8: every GPU that can hold the model alone."""
 
-from gpuplan.domain.plan import Candidate, Fact, Parallelism, StrategyName, StrategyResult
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult
 from gpuplan.planning import refusals
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import Device, HostOffer, Offer, Supply

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuplan.domain.plan import Candidate, Fact, Parallelism, StrategyName, StrategyResult
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult
 from gpuplan.planning import refusals
 from gpuplan.planning.judge import Assessment, Judge
 from gpuplan.planning.offers import Device, HostOffer, Offer, Supply
