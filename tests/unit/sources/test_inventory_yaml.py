@@ -84,7 +84,7 @@ vllm: {image: repo/image:v1, shm_size: 12GiB, ray_ports: 50000-50999, service_po
 def test_the_smallest_inventory_has_the_documented_defaults(tmp_path: Path) -> None:
     inventory = read(tmp_path, "hosts:\n  - name: h1\n    labels:\n    jump:\n")
     (host,) = inventory.hosts
-    assert (host.address, host.port, host.labels, host.gpus, host.jump) == ("h1", 22, (), (), None)
+    assert (host.address, host.port, host.labels, host.gpus, host.jump) == ("h1", None, (), (), None)
     assert inventory.vllm.ray_ports == (41000, 41999)
     assert inventory.vllm.service_ports == (40000, 40063)
     assert inventory.vllm.shm_size_bytes == 10 * GIB
