@@ -56,6 +56,11 @@ class Stream(Protocol):
 class Connection(Protocol):
     """One host, one connection, used by probes, Docker and logs alike; safe to use from several threads."""
 
+    @property
+    def address(self) -> str | None:
+        """The IP address that was reached; None where a jump host or a command leads there, or it is this machine."""
+        ...
+
     def run(
         self,
         command: Sequence[str],
@@ -63,8 +68,11 @@ class Connection(Protocol):
         stdin: bytes = b"",
         timeout: float,
         limit: int = 4 * 1024**2,
+        silence: float | None = None,
     ) -> Completed:
         """Run a command without a terminal; at most `limit` bytes of each output are kept.
+
+        `silence`: seconds after which a command that has printed nothing at all is given up, as out of time.
 
         Words are quoted once, here. Raises ConnectionFailed (stage COMMAND) when the connection is lost, never
         for the command's own failure; out of time, what it printed so far is returned with `timed_out`.
