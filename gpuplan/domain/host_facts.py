@@ -66,18 +66,18 @@ class Image:
 class OurContainer:
     """A container that carries our labels."""
 
-    id: str
-    name: str
-    deployment: str
-    state: str
+    id: str = ""
+    name: str = ""
+    deployment: str = ""
+    state: str = ""
     """As Docker prints it: `created`, `running`, `exited`, …"""
     role: str = ""
     rank: int | None = None
     image: str = ""
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs given to it."""
-    claim_bytes: int | None = None
-    """What was predicted to be used on each of them."""
+    claims: tuple[tuple[str, int], ...] = ()
+    """UUID and bytes predicted to be used on it, for each GPU where a prediction was recorded."""
     loading: bool = False
     """Started and not yet serving."""
     ports: tuple[int, ...] = ()
@@ -87,7 +87,7 @@ class OurContainer:
 class Docker:
     """The engine, as far as it answered; why it did not is a fact of the host."""
 
-    version: str
+    version: str = ""
     api_version: str = ""
     storage_driver: str = ""
     root_dir: str = ""

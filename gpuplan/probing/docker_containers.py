@@ -1,0 +1,96 @@
+"""Containers of an engine: which are ours, and what they are called.
+
+Ours carry `io.gpuplan.managed=true` and say in labels what they were made for. Labels with lists hold JSON.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuplan.domain.host_facts import OurContainer
+from gpuplan.probing.json_values import text, text_map, texts
+
+PREFIX = "io.gpuplan."
+MANAGED = f"{PREFIX}managed"
+DEPLOYMENT = f"{PREFIX}deployment"
+ROLE = f"{PREFIX}role"
+"""`leader`, `follower`, `single`, `replica`, `ray-head`."""
+RANK = f"{PREFIX}rank"
+GPUS = f"{PREFIX}gpus"
+"""JSON list of the UUIDs of the GPUs given to it."""
+CLAIMS = f"{PREFIX}claims"
+"""JSON object: UUID to the bytes it is predicted to use there."""
+PORTS = f"{PREFIX}ports"
+"""JSON list of ports, or an object of names to them."""
+
+OUR_FILTER = json.dumps({"label": [f"{MANAGED}=true"]})
+"""`filters` of `/containers/json`."""
+_MOST_DIGITS = 6
+_MOST_BYTES = 2**62
+
+
+def our_containers(listed: Iterable[Any]) -> tuple[OurContainer, ...]:
+    """Entries of `/containers/json`, those without our label left out; by deployment, rank and name."""
+    ours = (_ours(entry) for entry in listed if text_map(entry, "Labels").get(MANAGED) == "true")
+    return tuple(sorted(ours, key=lambda each: (each.deployment, each.rank or 0, each.name)))
+
+
+def container_names(listed: Iterable[Any]) -> dict[str, str]:
+    """Name by id, for naming the owner of a process."""
+    return {identity: _name(entry) for entry in listed if (identity := text(entry, "Id"))}
+
+
+def _ours(entry: Mapping[str, Any]) -> OurContainer:
+    labels = text_map(entry, "Labels")
+    rank = labels.get(RANK, "")
+    state = text(entry, "State")
+    return OurContainer(
+        id=text(entry, "Id"),
+        name=_name(entry),
+        deployment=labels.get(DEPLOYMENT, ""),
+        state=state,
+        role=labels.get(ROLE, ""),
+        rank=int(rank) if rank.isascii() and rank.isdigit() and len(rank) <= _MOST_DIGITS else None,
+        image=text(entry, "Image"),
+        gpus=_uuids(labels.get(GPUS, "")),
+        claims=_claims(labels.get(CLAIMS, "")),
+        loading=state == "running" and "(health: starting)" in text(entry, "Status"),
+        ports=_ports(labels.get(PORTS, "")),
+    )
+
+
+def _name(entry: Any) -> str:
+    """Of several names (links give more) the one without a second slash."""
+    all_names = [name.removeprefix("/") for name in texts(entry, "Names")]
+    return next((name for name in all_names if "/" not in name), all_names[0] if all_names else "")
+
+
+def _uuids(label: str) -> tuple[str, ...]:
+    document = _json(label)
+    return tuple(entry for entry in document if isinstance(entry, str)) if isinstance(document, list) else ()
+
+
+def _claims(label: str) -> tuple[tuple[str, int], ...]:
+    document = _json(label)
+    if not isinstance(document, dict):
+        return ()
+    return tuple(sorted((uuid, claim) for uuid, claim in document.items() if _whole(claim, _MOST_BYTES)))
+
+
+def _ports(label: str) -> tuple[int, ...]:
+    document = _json(label)
+    entries = document.values() if isinstance(document, dict) else document
+    if not isinstance(entries, list) and not isinstance(document, dict):
+        return ()
+    return tuple(sorted({port for port in entries if _whole(port, 65535) and port > 0}))
+
+
+def _whole(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _json(label: str) -> Any:
+    try:
+        return json.loads(label)
+    except (ValueError, RecursionError):
+        return None
