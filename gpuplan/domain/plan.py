@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpuplan.domain.fact import Fact
+from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate
 
 
@@ -51,6 +52,36 @@ class Parallelism:
         return self.tensor * self.pipeline * self.prefill_context
 
 
+class Owner(StrEnum):
+    """Whose memory it is that cannot be claimed."""
+
+    OURS = "ours"
+    """A deployment of gpuplan's."""
+    PROCESS = "process"
+    UNKNOWN = "unknown"
+    """In use, but no process or deployment accounts for it; the driver's own share is in it."""
+    HOST = "host"
+    """The same on memory that the GPU shares with its host: the programs that run there."""
+    RESERVE = "reserve"
+    """Kept back by the inventory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one owner holds of a GPU's memory, or will."""
+
+    owner: Owner
+    bytes: int | None
+    """None: the owner is known, how much it holds is not; the bytes are then among the unknown ones."""
+    name: str = ""
+    """Of the deployment or process."""
+    container: str | None = None
+    user: str | None = None
+    pid: int | None = None
+    basis: Basis = Basis.MEASURED
+    """COMPUTED for a deployment that is predicted to take more than it has; EXACT for a reserve."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedGpu:
     """One GPU of a placement and what is booked on it."""
@@ -60,6 +91,8 @@ class PlacedGpu:
     """Booked on this GPU: floor(total × gmu), or the need without gmu."""
     allocatable_bytes: int
     total_bytes: int
+    held: tuple[Holding, ...] = ()
+    """Who has the rest: the bytes add up to total - allocatable, unless more is booked than there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

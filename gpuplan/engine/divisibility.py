@@ -45,6 +45,7 @@ class Rule(StrEnum):
     DTYPE = "dtype"
     QUANTIZATION = "quantization"
     TOO_OLD = "too_old"
+    SLICES = "slices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,20 @@ def budget_bytes(total: int, utilization: float) -> int:
     return math.ceil(total * utilization)
 
 
+def passing_utilization(free: int, total: int) -> float:
+    """The largest gpu_memory_utilization of two digits whose budget is at most `free` bytes; 0.0 when none is."""
+    hundredths = min(100, max(0, free) * 100 // total) if total > 0 else 0
+    # the engine multiplies in floating point, which may end a byte above the exact product
+    while hundredths > 0 and budget_bytes(total, hundredths / 100) > free:
+        hundredths -= 1
+    return hundredths / 100
+
+
+def world_size_line(ranks: int, visible: int) -> str:
+    """The refusal when the process sees fewer GPUs than it needs ranks."""
+    return f"World size ({ranks}) is larger than the number of available GPUs ({visible}) in this node."
+
+
 def free_memory_line(device: str, free: int, total: int, utilization: float, version: EngineVersion) -> str:
     """The refusal when less than the budget is free at start."""
     where = f"{device} " if version >= EngineVersion(0, 28) else ""

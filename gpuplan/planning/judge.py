@@ -5,15 +5,15 @@ need against its own card. Nothing is pooled.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, StartCheck
 from gpuplan.domain.plan import Parallelism
 from gpuplan.engine import activation
 from gpuplan.engine.capability import unsupported
-from gpuplan.engine.divisibility import Violation, violations
-from gpuplan.engine.startup import budget_bytes, free_memory_line
+from gpuplan.engine.divisibility import Rule, Violation, violations
+from gpuplan.engine.startup import budget_bytes, free_memory_line, world_size_line
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.planning.estimate import SHORTEST_USEFUL_CONTEXT, Question, estimate
 from gpuplan.planning.offers import Device, Offer
@@ -81,6 +81,7 @@ class Judge:
     _overheads: dict[tuple[Device, int], int] = field(default_factory=dict)
     _weights: int | None = None
     _rules: dict[Parallelism, tuple[Violation, ...]] = field(default_factory=dict)
+    _at_shares: dict[float, "Judge"] = field(default_factory=dict)
 
     @property
     def claim_only(self) -> bool:
@@ -118,14 +119,14 @@ class Judge:
             self._overheads[key] = known
         return known
 
-    def least_bytes(self, tensor: int) -> int:
-        """Weights of the lightest rank imaginable at this tensor size: no share below it can help."""
+    def least_bytes(self, ranks: int) -> int:
+        """Weights of the heaviest of so many ranks, at the very least: no share below it can help."""
         profile = self.request.profile
         if self.claim_only or not profile.layer_order:
             return 0
         if self._weights is None:
             self._weights = rank_weights(profile, Split()).parameters
-        return self._weights // tensor
+        return self._weights // ranks
 
     def free_enough(self, offer: Offer, assessment: Assessment | None = None, *, tensor: int = 1) -> bool:
         """The engine's first check: the budget (or the need) is free on this card now."""
@@ -152,13 +153,37 @@ class Judge:
         key = (parallelism, devices)
         known = self._shapes.get(key)
         if known is None:
-            known = (
-                self._claimed(parallelism, devices)
-                if self.claim_only
-                else self._estimated(parallelism, devices)
-            )
+            divided = self._divided(devices)
+            if divided is not None:
+                known = Assessment(parallelism=parallelism, violations=(divided,))
+            elif self.claim_only:
+                known = self._claimed(parallelism, devices)
+            else:
+                known = self._estimated(parallelism, devices)
             self._shapes[key] = known
         return known
+
+    def at_share(self, share: float) -> "Judge":
+        """The same request under another gpu_memory_utilization, with a memory of its own."""
+        known = self._at_shares.get(share)
+        if known is None:
+            known = self._at_shares[share] = Judge(replace(self.request, utilization=share))
+        return known
+
+    def _divided(self, devices: tuple[Device, ...]) -> Violation | None:
+        """Ranks that work together are never MIG slices: a CUDA process sees one of them and reaches no other.
+
+        Replicas share nothing; ranks of one mixture-of-experts server do.
+        """
+        together = len(devices)
+        if self.request.profile.expert_count:
+            together *= max(self.request.workload.engine.data_parallel_size, 1)
+        part = next((device.name for device in devices if device.slice), None) if together > 1 else None
+        if part is None:
+            return None
+        return Violation(
+            rule=Rule.SLICES, part=part, value=1, ranks=together, line=world_size_line(together, 1)
+        )
 
     def broken_rules(self, parallelism: Parallelism) -> tuple[Violation, ...]:
         """What stands against building the model with these sizes."""

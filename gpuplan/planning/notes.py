@@ -8,6 +8,8 @@ from gpuplan.engine.divisibility import misaligned
 from gpuplan.planning.request import PlanRequest
 
 HIGH_UTILIZATION = 0.95
+MOST_ON_UNIFIED = 0.75
+"""Where a GPU shares its memory with the host, more has made hosts unreachable (vLLM issue 46307)."""
 NAMES = {
     StrategyName.SINGLE_GPU: "one GPU:",
     StrategyName.SINGLE_HOST: "one host:",
@@ -59,6 +61,15 @@ def _notes(request: PlanRequest, candidate: Candidate) -> list[Fact]:
                 figures={"utilization": share, "left_bytes": int(total * (1 - share))},
             )
         )
+    if share is not None and _on_unified(request, candidate):
+        notes.append(
+            Fact(
+                code="GP211",
+                severity=Severity.WARNING if share > MOST_ON_UNIFIED else Severity.INFO,
+                subject={"hosts": list(dict.fromkeys(host.host for host in candidate.placement))},
+                figures={"utilization": share, "most": MOST_ON_UNIFIED},
+            )
+        )
     cut = misaligned(request.profile, candidate.parallelism)
     if cut and memory is not None:
         notes.append(
@@ -84,6 +95,18 @@ def _notes(request: PlanRequest, candidate: Candidate) -> list[Fact]:
             )
         )
     return notes
+
+
+def _on_unified(request: PlanRequest, candidate: Candidate) -> bool:
+    """Whether some GPU of the placement shares its memory with its host."""
+    used = {(host.host, gpu.index) for host in candidate.placement for gpu in host.gpus}
+    names = {name for name, _ in used}
+    return any(
+        gpu.unified and (host.name, gpu.index) in used
+        for host in request.fleet.hosts
+        if host.name in names
+        for gpu in host.gpus
+    )
 
 
 def reasons(

@@ -1,10 +1,12 @@
 """What each GPU can give: allocatable memory, and the hosts grouped so that equal ones are judged once."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
-from gpuplan.domain.plan import FunnelStep
+from gpuplan.domain.plan import FunnelStep, Holding
+from gpuplan.planning.allocatable import NOTHING_OF_OURS, Ours, account, ours_by_gpu
+from gpuplan.planning.usable import Hindrance, LeftOut, hindrances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,8 @@ class Device:
     vendor: str = "nvidia"
     backend: str = "cuda"
     unified: bool = False
+    slice: bool = False
+    """A MIG slice: a process sees one of them only, so it works alone."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -39,8 +43,10 @@ class Offer:
     index: int
     device: Device
     allocatable_bytes: int
-    """min(free, total) - reserve, never below 0."""
+    """`planning.allocatable`, never below 0."""
     uuid: str | None = None
+    held: tuple[Holding, ...] = ()
+    """Who has the rest of its memory."""
 
     @property
     def total_bytes(self) -> int:
@@ -56,6 +62,8 @@ class HostOffer:
     """Most allocatable first, then by index."""
     ram_available_bytes: int | None
     link: str | None = None
+    sliced: bool = False
+    """Some of the GPUs are MIG slices."""
 
     @property
     def backend(self) -> str:
@@ -70,43 +78,91 @@ class Supply:
     funnel: tuple[FunnelStep, ...]
     unknown_memory: tuple[tuple[str, int], ...]
     """(host, GPU index) of devices whose memory is unknown: not used (S0 correction 5)."""
+    left_out: tuple[LeftOut, ...] = ()
+    """GPUs that no placement may use now."""
 
     @property
     def offers(self) -> tuple[Offer, ...]:
         return tuple(offer for host in self.hosts for offer in host.offers)
 
 
-def allocatable(gpu: Gpu) -> int:
-    """Bytes of a GPU with known memory that may be claimed: the smaller of free and total, less the reserve."""
-    total = gpu.total_bytes or 0
-    free = total if gpu.free_bytes is None else min(gpu.free_bytes, total)
-    return max(0, free - gpu.reserved_bytes)
+def whole_cards(host: HostOffer) -> tuple[HostOffer, tuple[Offer, ...]]:
+    """The host with its whole cards only, and its MIG slices: ranks that work together never take slices."""
+    slices = tuple(offer for offer in host.offers if offer.device.slice) if host.sliced else ()
+    if not slices:
+        return host, ()
+    return replace(host, offers=tuple(offer for offer in host.offers if not offer.device.slice)), slices
+
+
+Gpus = list[tuple[Host, list[Gpu]]]
 
 
 def supply_of(fleet: Fleet) -> Supply:
-    """Usable GPUs of the fleet, with the funnel that says what each filter took away (hosts and GPUs)."""
+    """Usable GPUs of the fleet, with the funnel that says what each filter took away (hosts and GPUs).
+
+    The filters for what a probe alone can know (`Hindrance`) are steps only where they took something away.
+    """
     hosts = sorted(fleet.hosts, key=lambda host: host.name)
     steps = [_step("in the fleet", hosts)]
     reachable = [host for host in hosts if host.status is HostStatus.OK]
     steps.append(_step("reachable", reachable, [h.name for h in hosts if h.status is not HostStatus.OK]))
     with_gpus = [host for host in reachable if host.gpus]
     steps.append(_step("with GPUs", with_gpus, [h.name for h in reachable if not h.gpus]))
-    included = [(host, [gpu for gpu in host.gpus if not gpu.excluded]) for host in with_gpus]
-    steps.append(_counted("not excluded", included, _taken(with_gpus, lambda gpu: gpu.excluded)))
-    known = [(host, [gpu for gpu in gpus if gpu.total_bytes]) for host, gpus in included]
-    unknown = tuple((host.name, gpu.index) for host, gpus in included for gpu in gpus if not gpu.total_bytes)
+    included = [(host, _included(host)) for host in with_gpus]
+    steps.append(_counted("not excluded", included, _taken(with_gpus, included)))
+    ours = {host.name: ours_by_gpu(host) for host in with_gpus if host.facts.docker is not None}
+    left_out = tuple(
+        left
+        for host, gpus in included
+        for left in hindrances(host, gpus, ours.get(host.name, NOTHING_OF_OURS))
+    )
+    usable = included
+    for hindrance in Hindrance if left_out else ():
+        taken = [left for left in left_out if left.hindrance is hindrance]
+        if taken:
+            usable = _without(usable, {(left.host, left.index) for left in taken})
+            steps.append(_counted(hindrance.value, usable, [_named(left) for left in taken]))
+    known = [(host, [gpu for gpu in gpus if gpu.total_bytes]) for host, gpus in usable]
+    unknown = tuple((host.name, gpu.index) for host, gpus in usable for gpu in gpus if not gpu.total_bytes)
     steps.append(_counted("memory known", known, [f"{name}:{index}" for name, index in unknown]))
-    devices: dict[Device, Device] = {}
+    devices: _Devices = {}
     return Supply(
-        hosts=tuple(offer for host, gpus in known for offer in _host_offers(host, gpus, devices)),
+        hosts=tuple(
+            offer
+            for host, gpus in known
+            for offer in _host_offers(host, gpus, devices, ours.get(host.name, NOTHING_OF_OURS))
+        ),
         funnel=tuple(steps),
         unknown_memory=unknown,
+        left_out=left_out,
     )
 
 
-def _host_offers(host: Host, gpus: list[Gpu], devices: dict[Device, Device]) -> Iterable[HostOffer]:
+def _included(host: Host) -> list[Gpu]:
+    """GPUs the inventory does not exclude; a card is excluded with its slices."""
+    kept = [gpu for gpu in host.gpus if not gpu.excluded]
+    if len(kept) == len(host.gpus):
+        return kept
+    excluded = {gpu.index for gpu in host.gpus if gpu.excluded}
+    return [gpu for gpu in kept if gpu.parent not in excluded]
+
+
+def _without(hosts: Gpus, taken: set[tuple[str, int]]) -> Gpus:
+    return [(host, [gpu for gpu in gpus if (host.name, gpu.index) not in taken]) for host, gpus in hosts]
+
+
+def _named(left: LeftOut) -> str:
+    """`h1:0`, and the deployments on it where they are the reason."""
+    place = f"{left.host}:{left.index}"
+    return f"{place} with {' and '.join(left.deployments)}" if left.deployments else place
+
+
+_Devices = dict[tuple[object, ...], Device]
+
+
+def _host_offers(host: Host, gpus: list[Gpu], devices: _Devices, ours: Ours) -> Iterable[HostOffer]:
     for backend in sorted({gpu.backend for gpu in gpus}):
-        offers = [_offer(host, gpu, devices) for gpu in gpus if gpu.backend == backend]
+        offers = [_offer(host, gpu, devices, ours) for gpu in gpus if gpu.backend == backend]
         offers.sort(key=lambda offer: (-offer.allocatable_bytes, offer.index))
         available = host.ram_available_bytes if host.ram_available_bytes is not None else host.ram_total_bytes
         yield HostOffer(
@@ -114,25 +170,45 @@ def _host_offers(host: Host, gpus: list[Gpu], devices: dict[Device, Device]) -> 
             offers=tuple(offers),
             ram_available_bytes=None if available is None else max(0, available - host.ram_reserved_bytes),
             link=host.link,
+            sliced=any(gpu.parent is not None for gpu in gpus),
         )
 
 
-def _offer(host: Host, gpu: Gpu, devices: dict[Device, Device]) -> Offer:
-    device = Device(
-        name=gpu.name,
-        total_bytes=gpu.total_bytes or 0,
-        compute_capability=gpu.compute_capability,
-        vendor=gpu.vendor,
-        backend=gpu.backend,
-        unified=gpu.unified,
-    )
+def _offer(host: Host, gpu: Gpu, devices: _Devices, ours: Ours) -> Offer:
+    counted = account(gpu, ours.get(gpu.uuid, ()) if ours and gpu.uuid is not None else (), host)
     return Offer(
         host=host.name,
         index=gpu.index,
-        device=devices.setdefault(device, device),
-        allocatable_bytes=allocatable(gpu),
+        device=_device(gpu, devices),
+        allocatable_bytes=counted.allocatable_bytes,
         uuid=gpu.uuid,
+        held=counted.held,
     )
+
+
+def _device(gpu: Gpu, devices: _Devices) -> Device:
+    """The kind of a GPU, one object for all that are alike."""
+    key = (
+        gpu.name,
+        gpu.total_bytes,
+        gpu.compute_capability,
+        gpu.vendor,
+        gpu.backend,
+        gpu.unified,
+        gpu.parent is None,
+    )
+    known = devices.get(key)
+    if known is None:
+        known = devices[key] = Device(
+            name=gpu.name,
+            total_bytes=gpu.total_bytes or 0,
+            compute_capability=gpu.compute_capability,
+            vendor=gpu.vendor,
+            backend=gpu.backend,
+            unified=gpu.unified,
+            slice=gpu.parent is not None,
+        )
+    return known
 
 
 SHOWN = 5
@@ -147,7 +223,7 @@ def _step(name: str, hosts: list[Host], taken: list[str] | None = None) -> Funne
     )
 
 
-def _counted(name: str, hosts: list[tuple[Host, list[Gpu]]], taken: list[str]) -> FunnelStep:
+def _counted(name: str, hosts: Gpus, taken: list[str]) -> FunnelStep:
     return FunnelStep(
         name=name,
         hosts=sum(1 for _, gpus in hosts if gpus),
@@ -156,5 +232,11 @@ def _counted(name: str, hosts: list[tuple[Host, list[Gpu]]], taken: list[str]) -
     )
 
 
-def _taken(hosts: list[Host], predicate: Callable[[Gpu], bool]) -> list[str]:
-    return [f"{host.name}:{gpu.index}" for host in hosts for gpu in host.gpus if predicate(gpu)]
+def _taken(hosts: list[Host], included: Gpus) -> list[str]:
+    return [
+        f"{host.name}:{gpu.index}"
+        for host, (_, kept) in zip(hosts, included, strict=True)
+        if len(kept) < len(host.gpus)
+        for gpu in host.gpus
+        if gpu not in kept
+    ]

@@ -27,6 +27,7 @@ def placed_host(
                 claim_bytes=judge.claim(offer.device, assessment),
                 allocatable_bytes=offer.allocatable_bytes,
                 total_bytes=offer.total_bytes,
+                held=offer.held,
             )
             for offer in (sorted(offers, key=BY_INDEX) if len(offers) > 1 else offers)
         ),

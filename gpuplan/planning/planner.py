@@ -10,6 +10,7 @@ from gpuplan.domain.plan import Candidate, FunnelStep, Plan, StrategyName, Strat
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
 from gpuplan.planning.estimate import draft_layers
+from gpuplan.planning.host_notes import about_hosts
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.notes import annotated, with_reasons
 from gpuplan.planning.offers import Supply, supply_of
@@ -18,6 +19,7 @@ from gpuplan.planning.remedies import find_remedies
 from gpuplan.planning.request import PlanRequest
 from gpuplan.planning.shapes import base
 from gpuplan.planning.strategies import data_parallel, manual, multi_host, single_gpu, single_host
+from gpuplan.planning.usable import Hindrance
 
 STRATEGIES: dict[StrategyName, Callable[[Judge, Supply], StrategyResult]] = {
     StrategyName.MANUAL: manual.evaluate,
@@ -36,7 +38,7 @@ def plan(request: PlanRequest) -> Plan:
     """
     supply = supply_of(request.fleet)
     if not supply.offers:
-        raise NoHostError(_no_gpu(supply), hint="declare GPUs in the inventory, or check the hosts")
+        raise NoHostError(_no_gpu(supply), hint=_way_out(supply))
     judge = Judge(request)
     check_user_sizes(judge)
     evaluated = tuple(evaluate(judge, supply) for evaluate in STRATEGIES.values())
@@ -59,7 +61,8 @@ def plan(request: PlanRequest) -> Plan:
         fleet_basis=request.fleet.basis.value,
         taken_at=request.fleet.taken_at,
     )
-    return with_reasons(request, made)
+    about = about_hosts(request.fleet, supply, candidate_of(made))
+    return with_reasons(request, replace(made, facts=(*made.facts, *about)))
 
 
 def check_user_sizes(judge: Judge) -> None:
@@ -205,3 +208,16 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
 def _no_gpu(supply: Supply) -> str:
     steps = ", ".join(f"{step.name}: {step.hosts} hosts with {step.gpus} GPUs" for step in supply.funnel)
     return f"no usable GPU in the fleet ({steps})"
+
+
+def _way_out(supply: Supply) -> str:
+    """What to do when there is no usable GPU: wait, where a deployment of ours is the reason."""
+    loading = [left for left in supply.left_out if left.hindrance is Hindrance.LOADING]
+    if loading:
+        names = sorted({name for left in loading for name in left.deployments})
+        places = ", ".join(f"{left.host}:{left.index}" for left in loading[:4])
+        return f"plan again when {' and '.join(names)} has loaded on {places} (gpuplan status {names[0]})"
+    full = sorted({name for left in supply.left_out for name in left.deployments})
+    if full:
+        return f"stop one of {', '.join(full[:4])} if it is no longer needed (gpuplan stop {full[0]}), or add GPUs"
+    return "declare GPUs in the inventory, or check the hosts"

@@ -1,10 +1,13 @@
 """Refusals as facts: which host and GPUs, what was needed, what there is, and the gap."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.plan import Parallelism
 from gpuplan.engine.divisibility import Rule
+from gpuplan.engine.startup import budget_bytes, passing_utilization
 from gpuplan.planning.judge import Assessment, Judge, Lack
 from gpuplan.planning.offers import Device, HostOffer, Offer
 
@@ -22,6 +25,7 @@ RULE_CODES = {
     Rule.DTYPE: "GP111",
     Rule.QUANTIZATION: "GP112",
     Rule.TOO_OLD: "GP113",
+    Rule.SLICES: "GP308",
 }
 LACK_CODES = {
     Lack.CLAIM: "GP202",
@@ -44,18 +48,44 @@ def shape_of(assessment: Assessment) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A placement to try at the share of memory that would pass the start-up check."""
+
+    shape: Parallelism
+    offers: tuple[Offer, ...]
+    """In the order of ranks."""
+
+
+def least_free(judge: Judge, offers: Sequence[Offer]) -> Offer:
+    """The GPU that is furthest short of its budget."""
+    return min(offers, key=lambda offer: (offer.allocatable_bytes - judge.budget(offer.device), offer.index))
+
+
 def busy(
-    judge: Judge, host: str, offers: Sequence[Offer], *, tensor: int = 1, assessment: Assessment | None = None
+    judge: Judge,
+    host: str,
+    offers: Sequence[Offer],
+    *,
+    tensor: int = 1,
+    assessment: Assessment | None = None,
+    trial: Trial | None = None,
 ) -> Fact:
-    """GP201: the budget (or, without gmu, the need) is not free on these GPUs of a host; figures of the one with least free."""
-    worst = min(offers, key=lambda offer: (offer.allocatable_bytes - judge.budget(offer.device), offer.index))
+    """GP201: the budget (or, without gmu, the need) is not free on these GPUs of a host; figures of the one with least free.
+
+    `passing_utilization` is the largest share of two digits whose budget is free on all GPUs of the trial (without one:
+    on all of these); `passing_fits` whether the trial fits at that share (None: not tried), `passing_lack` what it lacks.
+    """
+    worst = least_free(judge, offers)
     overhead = judge.start_overhead(worst.device, tensor)
     own = 0 if assessment is None or judge.request.utilization is not None else assessment.need_bytes or 0
     need = judge.budget(worst.device) + overhead + own
     share = judge.request.utilization
-    passing = (worst.allocatable_bytes - overhead) / worst.total_bytes if worst.total_bytes else 0.0
-    if passing * worst.total_bytes < judge.least_bytes(tensor):
-        passing = 0.0  # the weights alone would not fit into such a share
+    if trial is None:
+        passing, fits, lack = _passing(judge, offers, tensor), None, None
+    else:
+        passing = _passing(judge, trial.offers, trial.shape.tensor)
+        fits, lack = _tried(judge, trial, passing)
     return Fact(
         code="GP201",
         severity=Severity.ERROR,
@@ -68,10 +98,45 @@ def busy(
             "total_bytes": worst.total_bytes,
             "overhead_bytes": overhead,
             "utilization": share,
-            "passing_utilization": max(0.0, int(passing * 100) / 100),
+            "passing_utilization": passing,
+            "passing_fits": fits,
+            "passing_lack": lack,
+            "held": worst.held,
             "line": judge.free_line(worst, tensor),
         },
     )
+
+
+def _passing(judge: Judge, offers: Sequence[Offer], tensor: int) -> float:
+    least: dict[int, Offer] = {}
+    for offer in offers:
+        known = least.setdefault(id(offer.device), offer)
+        if offer.allocatable_bytes < known.allocatable_bytes:
+            least[id(offer.device)] = offer
+    return min(
+        passing_utilization(
+            offer.allocatable_bytes - judge.start_overhead(offer.device, tensor), offer.total_bytes
+        )
+        for offer in least.values()
+    )
+
+
+def _tried(judge: Judge, trial: Trial, passing: float) -> tuple[bool | None, dict[str, Any] | None]:
+    """Whether the trial fits at the share that passes, and the code and figures of what it lacks where it does not."""
+    if judge.request.utilization is None or passing <= 0:
+        return None, None
+    devices = tuple(offer.device for offer in trial.offers)
+    gpus = len(devices)
+    budget = min(budget_bytes(device.total_bytes, passing) for device in devices)
+    weights = judge.least_bytes(gpus)
+    if weights > budget:
+        return False, {"code": None, "gpus": gpus, "need_bytes": weights, "have_bytes": budget}
+    assessment = judge.at_share(passing).assess(trial.shape, devices)
+    if assessment.fits:
+        return True, None
+    found = refusal(assessment, devices, {})
+    told = {key: value for key, value in found.figures.items() if key != "line"}
+    return False, {"code": found.code, "gpus": gpus, **told}
 
 
 def shortfall(assessment: Assessment, devices: Sequence[Device], subject: dict[str, Any]) -> Fact:
@@ -136,6 +201,12 @@ def too_few_gpus(host: str, have: int, need: int, free: int) -> Fact:
         subject={"host": host},
         figures={"need": need, "have": have, "free": free},
     )
+
+
+def only_slices(judge: Judge, host: str, slices: Sequence[Offer], shape: Parallelism) -> Fact:
+    """GP308: a host has too few whole cards beside its MIG slices; ranks that work together take whole cards."""
+    assessment = judge.assess(shape, (slices[0].device,) * shape.world_size)
+    return broken_rule(assessment, {"host": host, "gpus": sorted(offer.index for offer in slices)})
 
 
 def too_little_ram(host: HostOffer, need: int) -> Fact:

@@ -11,7 +11,8 @@ from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.planning.judge import Judge
-from gpuplan.planning.offers import Device, Supply
+from gpuplan.planning.offers import Device, Supply, whole_cards
+from gpuplan.planning.passing_shares import shares_below, shares_that_pass
 from gpuplan.planning.request import PlanRequest
 from gpuplan.planning.shapes import shapes, user_world
 
@@ -243,11 +244,11 @@ def _utilization(case: _Case) -> Iterator[Remedy]:
     up = [
         round(asked + step / 100, 2) for step in range(1, 20) if asked + step / 100 <= MOST_UTILIZATION + 1e-9
     ]
-    down = [round(asked - step / 100, 2) for step in range(1, 90) if asked - step / 100 > 0.04]
     largest = max((offer.total_bytes for offer in case.supply.offers), default=0)
     helps = case.codes & MEMORY_CODES and case.gap_bytes <= (MOST_UTILIZATION - asked) * largest
-    tried = (*(up if helps else []), *(down if "GP201" in case.codes else []))
-    for share in _worth_trying(case, tried):
+    own = case.strategy is StrategyName.MANUAL
+    down = shares_below(case.request, case.supply, asked, own=own) if "GP201" in case.codes else []
+    for share in (*(shares_that_pass(case.request, case.supply, up) if helps else []), *down):
         changed = case.with_arguments(gpu_memory_utilization=share)
         if case.again(replace(changed, utilization=share)) is not None:
             yield Remedy(
@@ -258,18 +259,6 @@ def _utilization(case: _Case) -> Iterator[Remedy]:
                 verified=True,
             )
             return
-
-
-def _worth_trying(case: _Case, shares: tuple[float, ...]) -> list[float]:
-    """Shares at which some GPU passes the start-up check, nearest first."""
-    kept = []
-    for share in shares:
-        judge = Judge(replace(case.request, utilization=share))
-        if any(judge.free_enough(offer) for offer in case.supply.offers):
-            kept.append(share)
-    if len(kept) > 12 and "GP201" in case.codes:
-        return kept[:3] + kept[3::6]
-    return kept
 
 
 def _dtype(case: _Case) -> Iterator[Remedy]:
@@ -347,10 +336,12 @@ def _more_gpus(case: _Case) -> Iterator[Remedy]:
     if user_world(case.arguments) is not None:
         return
     judge = Judge(case.request)
-    device = max(
-        (offer.device for offer in case.supply.offers), key=lambda kind: (kind.total_bytes, kind.name)
-    )
-    here = max(sum(1 for offer in host.offers if offer.device == device) for host in case.supply.hosts)
+    whole = [whole_cards(host)[0] for host in case.supply.hosts]
+    kinds = {offer.device for host in whole for offer in host.offers}
+    if not kinds:
+        return
+    device = max(kinds, key=lambda kind: (kind.total_bytes, kind.name))
+    here = max(sum(1 for offer in host.offers if offer.device == device) for host in whole)
     for gpus in GPU_COUNTS:
         if gpus <= here:
             continue

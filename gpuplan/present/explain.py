@@ -5,7 +5,8 @@ from typing import Any
 
 from gpuplan.errors import UsageError
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, wrapped
-from gpuplan.present.rulebook import PAGES, Page
+from gpuplan.present.page import Page
+from gpuplan.present.rulebook import PAGES
 from gpuplan.sources.catalogue.names import near_misses
 
 

@@ -1,11 +1,13 @@
 """Facts put into words: a headline with the numbers, the evidence, and the way out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.domain.fact import Fact, Severity
+from gpuplan.present import host_findings, memory_findings
 from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, plural, tokens
+from gpuplan.present.words import Worder, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +21,6 @@ class Finding:
     because: tuple[str, ...]
     hint: str | None
     figures: Mapping[str, Any]
-
-
-Words = tuple[str, tuple[str, ...], str | None]
 
 
 def word(fact: Fact) -> Finding:
@@ -176,29 +175,6 @@ def _cut_groups(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
         f"{figures['part']}: a rank's share of {figures['value']} ends inside a quantization group; the engine starts, its answers may be wrong",
         (str(figures["line"]),),
         "use a smaller tensor-parallel size, or -- --enable-expert-parallel for experts",
-    )
-
-
-def _busy(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    one = f"{subject['host']} GPU {subject['gpu']}"
-    others = [gpu for gpu in subject["gpus"] if gpu != subject["gpu"]]
-    also = (f"the same check fails on GPU {gpu_range(others)} of this host",) if others else ()
-    passing = figures["passing_utilization"]
-    share = figures["utilization"]
-    taken = figures["total_bytes"] - figures["have_bytes"]
-    held = (
-        (f"{gib(taken)} of {gib(figures['total_bytes'])} is held by others or reserved",) if taken > 0 else ()
-    )
-    if share is None:
-        hint = f"free {gib(figures['gap_bytes'])} on {one}, or use another GPU"
-    elif passing > 0:
-        hint = f"free {gib(figures['gap_bytes'])} on {one}, or pass -- --gpu-memory-utilization {passing:.2f}"
-    else:
-        hint = f"free {gib(figures['gap_bytes'])} on {one}, or use another GPU"
-    return (
-        f"{one}: {gib(figures['have_bytes'])} free, the engine wants {gib(figures['need_bytes'])} free at start, short by {gib(figures['gap_bytes'])}",
-        (*held, *also, *_engine_says(figures)),
-        hint,
     )
 
 
@@ -398,7 +374,7 @@ def _ray_needed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
     )
 
 
-_WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
+_WORDS: dict[str, Worder] = {
     "GP101": _heads,
     "GP102": _width,
     "GP103": _heads,
@@ -413,7 +389,6 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "GP112": _no_quantization,
     "GP113": _too_old,
     "GP114": _cut_groups,
-    "GP201": _busy,
     "GP202": _claim,
     "GP203": _weights,
     "GP204": _kv_context,
@@ -437,5 +412,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Words]] = {
     "GP502": _assumption,
     "GP503": _notice,
     "GP504": _draft,
+    **memory_findings.WORDS,
+    **host_findings.WORDS,
 }
-CODES = tuple(_WORDS)
+CODES = tuple(sorted(_WORDS))

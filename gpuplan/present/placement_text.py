@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Iterator
 
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
-from gpuplan.domain.plan import Candidate
+from gpuplan.domain.plan import Candidate, PlacedGpu
 from gpuplan.present.document import Line, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
+from gpuplan.present.holdings import held_lines, is_shown
 from gpuplan.present.numbers import gib, times, tokens
 from gpuplan.present.refusal_text import finding_lines
 from gpuplan.units import GIB
@@ -40,15 +41,17 @@ def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) 
                 yield line(
                     f"  {visible(host.host)}:{gpu.index}  {claim}, {gib(gpu.allocatable_bytes)} allocatable"
                 )
+        yield from held_lines(candidate, width)
         return
-    yield from _legend()
+    yield from _legend(held=any(is_shown(gpu) for host in candidate.placement for gpu in host.gpus))
     yield from _bars(candidate, memory, width)
+    yield from held_lines(candidate, width)
     yield from _capacity(candidate, memory, width)
     for fact in candidate.facts if findings else ():
         yield from finding_lines(word(fact), width)
 
 
-def _legend() -> Iterator[Line]:
+def _legend(*, held: bool) -> Iterator[Line]:
     yield line(
         "  ",
         Span("█ weights", Role.WEIGHTS),
@@ -61,6 +64,8 @@ def _legend() -> Iterator[Line]:
         "  ",
         Span("· outside the budget", Role.FREE),
     )
+    if held:
+        yield line("  ", Span("▞ held by others or kept back", Role.HELD))
 
 
 MOST_BARS = 16
@@ -80,7 +85,7 @@ def _bars(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[
             ("KV", rank.kv_cache_bytes),
         )
         figures = "".join(f" {name} {size / GIB:.1f}" for name, size in sizes) + " GiB"
-        yield line("  ", padded(visible(f"{host}:{gpu.index}"), label), " ", *_bar(rank, cells), figures)
+        yield line("  ", padded(visible(f"{host}:{gpu.index}"), label), " ", *_bar(rank, gpu, cells), figures)
     if len(places) > MOST_BARS:
         yield line(Span(f"  … {len(places) - MOST_BARS} more GPUs with the same shape", Role.DIM))
 
@@ -89,8 +94,11 @@ def _other(rank: RankMemory) -> int:
     return rank.weights_extra.bytes + rank.activation.bytes + rank.non_torch.bytes
 
 
-def _bar(rank: RankMemory, size: int) -> list[Span]:
-    """Cells in proportion to bytes of the whole card, largest remainders first."""
+def _bar(rank: RankMemory, gpu: PlacedGpu, size: int) -> list[Span]:
+    """Cells in proportion to bytes of the whole card, largest remainders first.
+
+    What others hold takes no cell from the rank: where the two do not fit beside each other, the refusal says so.
+    """
     cache = max(0, rank.kv_cache_bytes)
     parts = [
         (rank.weights.bytes, "█", Role.WEIGHTS),
@@ -99,7 +107,9 @@ def _bar(rank: RankMemory, size: int) -> list[Span]:
         (cache, "░", Role.CACHE),
     ]
     used = sum(part for part, _, _ in parts)
-    parts.append((max(0, rank.total_bytes - used), "·", Role.FREE))
+    left = max(0, rank.total_bytes - used)
+    held = min(left, rank.total_bytes - gpu.allocatable_bytes) if is_shown(gpu) else 0
+    parts += [(left - held, "·", Role.FREE), (held, "▞", Role.HELD)]
     whole = max(1, sum(part for part, _, _ in parts))
     exact = [part * size / whole for part, _, _ in parts]
     cells = [int(value) for value in exact]

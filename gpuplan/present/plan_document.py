@@ -12,6 +12,7 @@ from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
 from gpuplan.domain.plan import Candidate, FunnelStep, Plan, Remedy, StrategyResult
 from gpuplan.present.findings import word
+from gpuplan.present.placement_document import PlacedHostDocument, placed_host
 from gpuplan.present.remedies import word_remedy
 
 SCHEMA_VERSION = 1
@@ -55,26 +56,6 @@ class ParallelismDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PlacedGpuDocument:
-    """One GPU of a placement."""
-
-    index: int
-    claim_bytes: int
-    allocatable_bytes: int
-    total_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PlacedHostDocument:
-    """The GPUs of one host in a placement."""
-
-    host: str
-    role: str
-    gpus: tuple[PlacedGpuDocument, ...]
-    ram_claim_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TermDocument:
     """One term of a GPU's memory with what it rests on."""
 
@@ -97,6 +78,8 @@ class GpuMemoryDocument:
     rank: int
     replica: int
     total_bytes: int
+    held_bytes: int
+    """Held by others and kept back: total less what may be claimed."""
     budget_bytes: int | None
     weights_bytes: int | None
     weights_extra_bytes: int | None
@@ -189,10 +172,9 @@ class FunnelDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FleetDocument:
-    """What the picture of the fleet rests on."""
+    """What the picture of the fleet rests on. Not when: equal fleets give equal bytes, whenever they were read."""
 
     basis: str
-    taken_at: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -233,7 +215,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         schema_version=SCHEMA_VERSION,
         request=plan.request,
         model=plan.model,
-        fleet=FleetDocument(basis=plan.fleet_basis, taken_at=plan.taken_at),
+        fleet=FleetDocument(basis=plan.fleet_basis),
         strategies=tuple(strategy_document(result) for result in plan.strategies),
         recommended=recommended,
         funnel=tuple(_funnel(step) for step in plan.funnel),
@@ -286,23 +268,7 @@ def candidate_document(candidate: Candidate) -> CandidateDocument:
             prefill_context=shape.prefill_context,
             layer_partition=shape.layer_partition,
         ),
-        placement=tuple(
-            PlacedHostDocument(
-                host=host.host,
-                role=host.role.value,
-                gpus=tuple(
-                    PlacedGpuDocument(
-                        index=gpu.index,
-                        claim_bytes=gpu.claim_bytes,
-                        allocatable_bytes=gpu.allocatable_bytes,
-                        total_bytes=gpu.total_bytes,
-                    )
-                    for gpu in host.gpus
-                ),
-                ram_claim_bytes=host.ram_claim_bytes,
-            )
-            for host in candidate.placement
-        ),
+        placement=tuple(placed_host(host) for host in candidate.placement),
         memory=MemoryDocument(per_gpu=tuple(_per_gpu(candidate))),
         ranges={} if memory is None else _ranges(memory),
         kv_cache_tokens=None if memory is None else memory.kv_cache_tokens,
@@ -341,6 +307,7 @@ def _per_gpu(candidate: Candidate) -> Iterator[GpuMemoryDocument]:
             rank=rank,
             replica=replica,
             total_bytes=gpu.total_bytes,
+            held_bytes=gpu.total_bytes - gpu.allocatable_bytes,
             **_rank_figures(known),
         )
 

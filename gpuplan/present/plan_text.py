@@ -63,9 +63,7 @@ def _header(plan: Plan, width: int) -> Iterator[Line]:
     asked.append(f"context {_context_words(request)}")
     asked.append(plural(int(request.get("concurrency") or 1), "request") + " at once")
     yield from wrapped(" · ".join(asked), width, first="  ", role=Role.DIM)
-    yield from wrapped(
-        _funnel(plan.funnel, plan.fleet_basis, plan.taken_at), width, first="  ", role=Role.DIM
-    )
+    yield from wrapped(_funnel(plan.funnel, plan.fleet_basis), width, first="  ", role=Role.DIM)
 
 
 def _context_words(request: Mapping[str, Any]) -> str:
@@ -79,12 +77,12 @@ def _context_words(request: Mapping[str, Any]) -> str:
     )
 
 
-def _funnel(steps: tuple[FunnelStep, ...], basis: str, taken_at: str | None) -> str:
+def _funnel(steps: tuple[FunnelStep, ...], basis: str) -> str:
     """`3 hosts with 18 GPUs (declared) → reachable 3/18 → …`: only filters that took something away are named."""
     if not steps:
         return ""
     first = steps[0]
-    source = f"probed {taken_at}" if taken_at else "declared" if basis == "assumed" else basis
+    source = "declared" if basis == "assumed" else basis
     words = [f"fleet: {plural(first.hosts, 'host')}, {plural(first.gpus, 'GPU')} ({source})"]
     for before, step in itertools.pairwise(steps):
         if (step.hosts, step.gpus) != (before.hosts, before.gpus):

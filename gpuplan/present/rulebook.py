@@ -1,23 +1,8 @@
 """A page per finding code: what it means, why it matters, what to do, where the rule comes from."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """What `gpuplan explain` prints of a code."""
-
-    code: str
-    title: str
-    what: str
-    why: str
-    do: str
-    source: str
-
-
-def _page(code: str, title: str, what: str, why: str, do: str, source: str) -> Page:
-    return Page(code=code, title=title, what=what, why=why, do=do, source=source)
-
+from gpuplan.present import host_rulebook
+from gpuplan.present.page import Page
+from gpuplan.present.page import page as _page
 
 _PAGES = (
     _page(
@@ -221,6 +206,17 @@ _PAGES = (
         "vLLM config/model.py, _get_and_verify_max_len",
     ),
     _page(
+        "GP211",
+        "Memory shared with the host",
+        "The GPU has no memory of its own: GB10 and its like take everything from the host's RAM.",
+        "gpu-memory-utilization is no upper bound there. What the engine allocates beyond its budget is missing to the "
+        "operating system, which has made whole machines unreachable, SSH included. What counts as free is the kernel's "
+        "MemAvailable, which other programs lower.",
+        "Pass -- --gpu-memory-utilization 0.75 or less, keep 12 to 16 GiB back with reserve: {ram: 12GiB} in the inventory, "
+        "and stop what else runs on the host.",
+        "vLLM utils/mem_utils.py, MemorySnapshot on integrated GPUs; vLLM issue 46307",
+    ),
+    _page(
         "GP301",
         "Too few GPUs on a host",
         "The host has fewer usable GPUs than the shape takes.",
@@ -277,6 +273,16 @@ _PAGES = (
         "S1.7",
     ),
     _page(
+        "GP308",
+        "MIG slices do not work together",
+        "The placement would put ranks that exchange data on MIG slices, alone or beside whole cards.",
+        "A CUDA process sees one MIG slice, and slices have no path to each other: tensor and pipeline parallel cannot start. "
+        "A slice is a GPU of its own for a model that fits it.",
+        "Run one whole model per slice (--replicas N), take a larger slice, or use whole cards. Turning MIG off needs an idle "
+        "card: sudo nvidia-smi -i INDEX -mig 0.",
+        "NVIDIA MIG user guide, application considerations; vLLM issue 6551",
+    ),
+    _page(
         "GP401",
         "GPU memory unknown",
         "Nobody reported this GPU's memory, so it is not used.",
@@ -299,6 +305,24 @@ _PAGES = (
         "Memory that others hold now is not known, so all of it counts as free.",
         "Plan from a snapshot to judge the fleet as it is.",
         "inventory rules",
+    ),
+    _page(
+        "GP404",
+        "A deployment is still loading",
+        "One of gpuplan's own deployments has started on this GPU and does not serve yet.",
+        "While it loads, the GPU reports more free memory than there will be, and two engines that measure at once mislead "
+        "each other.",
+        "Wait until it serves, then plan again: gpuplan status NAME.",
+        "S4.5; vLLM issue 55827",
+    ),
+    _page(
+        "GP405",
+        "As many deployments as a GPU may hold",
+        "gpuplan puts at most three deployments on a GPU, and one where what is free cannot be trusted: memory shared with the "
+        "host, or a card that does not report it.",
+        "Each engine has its own context, and each start disturbs the others.",
+        "Use another GPU, or stop a deployment that is no longer needed: gpuplan stop NAME.",
+        "S4.10",
     ),
     _page(
         "GP501",
@@ -333,4 +357,4 @@ _PAGES = (
         "vLLM v1/spec_decode",
     ),
 )
-PAGES = {page.code: page for page in _PAGES}
+PAGES: dict[str, Page] = {page.code: page for page in (*_PAGES, *host_rulebook.PAGES)}

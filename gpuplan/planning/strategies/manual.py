@@ -15,6 +15,7 @@ from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import base, shapes, user_world
 from gpuplan.planning.strategies.data_parallel import joined, wanted
 from gpuplan.planning.strategies.outcome import result, skipped
+from gpuplan.planning.usable import Hindrance, LeftOut
 
 _WORST = (Verdict.FITS, Verdict.OVERCOMMIT, Verdict.NO_FIT)
 Groups = list[tuple[HostOffer, tuple[Offer, ...]]]
@@ -90,6 +91,7 @@ def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) ->
     Raises UsageError for a host or GPU that does not exist, is named twice, cannot be used, or mixes backends.
     """
     hosts = {host.name: host for host in fleet.hosts}
+    left_out = {(left.host, left.index): left for left in supply.left_out}
     offers = {(offer.host, offer.index): (host, offer) for host in supply.hosts for offer in host.offers}
     chosen: dict[str, tuple[HostOffer, list[Offer]]] = {}
     for item in selection:
@@ -98,7 +100,7 @@ def selected(fleet: Fleet, supply: Supply, selection: Sequence[GpuSelection]) ->
             gpu = _gpu(host, written)
             if (host.name, gpu.index) not in offers:
                 raise UsageError(
-                    f"--gpus {host.name}:{written}: {_unusable(gpu)}",
+                    f"--gpus {host.name}:{written}: {_unusable(host, gpu, left_out.get((host.name, gpu.index)))}",
                     hint="choose another GPU; `gpuplan plan` without --gpus lists what is usable",
                 )
             offered_by, offer = offers[host.name, gpu.index]
@@ -140,9 +142,28 @@ def _gpu(host: Host, written: str) -> Gpu:
     )
 
 
-def _unusable(gpu: Gpu) -> str:
-    if gpu.excluded:
-        return f"GPU {gpu.index} is excluded by the inventory (exclude_gpus)"
+def _unusable(host: Host, gpu: Gpu, left: LeftOut | None) -> str:
+    card = next((card for card in host.gpus if card.index == gpu.parent), gpu)
+    if gpu.excluded or card.excluded:
+        return f"GPU {gpu.index if gpu.excluded else card.index} is excluded by the inventory (exclude_gpus)"
+    match None if left is None else left.hindrance:
+        case Hindrance.LOST:
+            return f"GPU {card.index} does not answer or needs a reset (gpuplan explain GP608)"
+        case Hindrance.DIVIDED:
+            slices = ", ".join(str(one.index) for one in host.gpus if one.parent == gpu.index)
+            named = (
+                f"name them instead: {slices}"
+                if slices
+                else "of which there are none (gpuplan explain GP615)"
+            )
+            return f"GPU {gpu.index} can be used in MIG slices only; {named}"
+        case Hindrance.LOADING:
+            return f"deployment {' and '.join(left.deployments) if left else ''} is still loading on GPU {gpu.index}"
+        case Hindrance.FULL:
+            names = ", ".join(left.deployments) if left else ""
+            return f"GPU {gpu.index} has as many deployments as it may hold ({names})"
+        case None:
+            pass
     return f"the memory of GPU {gpu.index} ({gpu.name}) is unknown, so nothing can be said about it"
 
 
@@ -191,10 +212,15 @@ def _manual_shapes(judge: Judge, count: int, groups: Groups) -> list[Parallelism
 def _failures(judge: Judge, groups: Groups, assessment: Assessment) -> list[Fact]:
     facts = []
     tensor = assessment.parallelism.tensor
+    trial = refusals.Trial(
+        shape=assessment.parallelism, offers=tuple(offer for _, offers in groups for offer in offers)
+    )
     for host, offers in groups:
         busy = [offer for offer in offers if not judge.free_enough(offer, assessment, tensor=tensor)]
         if busy:
-            facts.append(refusals.busy(judge, host.host, busy, tensor=tensor))
+            facts.append(
+                refusals.busy(judge, host.host, busy, tensor=tensor, assessment=assessment, trial=trial)
+            )
         if not ram_fits(judge, host, len(offers)):
             facts.append(refusals.too_little_ram(host, ram_claim(judge, len(offers))))
     return facts

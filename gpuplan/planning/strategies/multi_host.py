@@ -14,7 +14,7 @@ from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyRe
 from gpuplan.domain.workload import ExecutorChoice
 from gpuplan.planning import refusals
 from gpuplan.planning.judge import Assessment, Judge
-from gpuplan.planning.offers import Device, HostOffer, Offer, Supply
+from gpuplan.planning.offers import Device, HostOffer, Offer, Supply, whole_cards
 from gpuplan.planning.partition import balanced_partition
 from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import MOST_TENSOR, base, buildable, user_world
@@ -84,8 +84,12 @@ def _refusal(judge: Judge, found: "_Found", rooms: list[_Room]) -> Iterator[Fact
 
 def _rooms(judge: Judge, supply: Supply, backend: str, facts: list[Fact]) -> list[_Room]:
     rooms = []
-    for host in supply.hosts:
-        if host.backend != backend:
+    for offered in supply.hosts:
+        if offered.backend != backend:
+            continue
+        host, slices = whole_cards(offered)
+        if not host.offers:
+            facts.append(refusals.only_slices(judge, host.host, slices, Parallelism(pipeline=2)))
             continue
         checked = [(offer, judge.free_enough(offer, tensor=2)) for offer in host.offers]
         free = tuple(offer for offer, enough in checked if enough)
@@ -147,6 +151,7 @@ def _search(judge: Judge, rooms: list[_Room]) -> _Found:
                 [offer for offer in held if offer.host == held[0].host],
                 tensor=tensor,
                 assessment=assessment,
+                trial=refusals.Trial(shape=assessment.parallelism, offers=offers),
             )
     return found
 

@@ -47,7 +47,14 @@ def _judge_host(judge: Judge, host: HostOffer, shape: Parallelism) -> tuple[list
         for device, indexes in too_small.items()
     ]
     if busy:
+        least = refusals.least_free(judge, busy)
         refused.append(
-            refusals.busy(judge, host.host, busy, assessment=judge.assess(shape, (busy[0].device,)))
+            refusals.busy(
+                judge,
+                host.host,
+                busy,
+                assessment=judge.assess(shape, (least.device,)),
+                trial=refusals.Trial(shape=shape, offers=(least,)),
+            )
         )
     return chosen, refused

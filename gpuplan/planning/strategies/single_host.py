@@ -7,7 +7,7 @@ from gpuplan.domain.fact import Fact
 from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult
 from gpuplan.planning import refusals
 from gpuplan.planning.judge import Assessment, Judge
-from gpuplan.planning.offers import Device, HostOffer, Offer, Supply
+from gpuplan.planning.offers import Device, HostOffer, Offer, Supply, whole_cards
 from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import shapes, user_world
 from gpuplan.planning.strategies.outcome import result, skipped
@@ -34,7 +34,13 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
     candidates: list[Candidate] = []
     facts: list[Fact] = []
     known: dict[Kind, _Choice] = {}
-    for host in supply.hosts:
+    for offered in supply.hosts:
+        host, slices = whole_cards(offered)
+        if slices and len(host.offers) < 2:
+            count = world or max(2, len(offered.offers))
+            shape = next(shapes(judge, count), Parallelism(tensor=count))
+            facts.append(refusals.only_slices(judge, host.host, slices, shape))
+            continue
         if len(host.offers) < 2:
             facts.append(refusals.too_few_gpus(host.host, len(host.offers), world or 2, len(host.offers)))
             continue
@@ -137,7 +143,7 @@ def _refusals(judge: Judge, host: HostOffer, choice: _Choice, world: int | None)
     busy = [offer for offer in host.offers if not judge.free_enough(offer)]
     free = len(host.offers) - len(busy)
     if busy:
-        yield refusals.busy(judge, host.host, busy)
+        yield refusals.busy(judge, host.host, busy, trial=_trial(judge, host, world))
     if choice.busy:
         yield from _busy_together(judge, host, choice.busy)
     elif choice.closest is not None:
@@ -149,6 +155,16 @@ def _refusals(judge: Judge, host: HostOffer, choice: _Choice, world: int | None)
         yield from _unbuildable(judge, host, world or free)
 
 
+def _trial(judge: Judge, host: HostOffer, world: int | None) -> refusals.Trial | None:
+    """The first shape on all GPUs of the host, or on as many of the emptiest as the user's sizes take."""
+    count = len(host.offers) if world is None else world
+    if count > len(host.offers):
+        return None
+    chosen = tuple(sorted(host.offers[:count], key=lambda offer: offer.index))
+    shape = next(shapes(judge, count), None)
+    return None if shape is None else refusals.Trial(shape=shape, offers=chosen)
+
+
 def _busy_together(judge: Judge, host: HostOffer, positions: tuple[int, ...]) -> Iterator[Fact]:
     """GPUs that would do by their size, but not by what is free once they work together (or hold the need)."""
     chosen = tuple(host.offers[position] for position in positions)
@@ -156,7 +172,14 @@ def _busy_together(judge: Judge, host: HostOffer, positions: tuple[int, ...]) ->
         assessment = judge.assess(shape, tuple(offer.device for offer in chosen))
         held = [o for o in chosen if not judge.free_enough(o, assessment, tensor=shape.tensor)]
         if assessment.fits and held:
-            yield refusals.busy(judge, host.host, held, tensor=shape.tensor, assessment=assessment)
+            yield refusals.busy(
+                judge,
+                host.host,
+                held,
+                tensor=shape.tensor,
+                assessment=assessment,
+                trial=refusals.Trial(shape=shape, offers=chosen),
+            )
             return
 
 
