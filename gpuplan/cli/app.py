@@ -11,7 +11,7 @@ from gpuplan.cli.usage import REFUSED, usage_error
 from gpuplan.errors import ExitCode, GpuplanError
 from gpuplan.version import __version__
 
-COMMANDS = ("plan", "estimate", "explain", "models", "gpus", "schema")
+COMMANDS = ("init", "probe", "check", "plan", "estimate", "explain", "models", "gpus", "schema")
 """In the order the help lists them; each is a module beside this one."""
 
 

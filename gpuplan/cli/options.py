@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuplan.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuplan.operations.fleet import FleetOptions
 
 
 class OutputFormat(StrEnum):
@@ -59,6 +64,18 @@ Inventory = Annotated[
 ]
 Snapshot = Annotated[
     str | None, typer.Option("--snapshot", metavar="FILE", help="Plan from a saved probe; no network.")
+]
+HostKey = Annotated[
+    str | None,
+    typer.Option(
+        "--host-key",
+        metavar="POLICY",
+        help="Unknown SSH host keys: ask, strict, accept-new (default: ask on a terminal, else strict).",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", parser=_whole("--jobs"), metavar="N", help="Hosts probed at once (default 64)."),
 ]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Use declared hardware only.")]
 Hosts = Annotated[
@@ -130,3 +147,44 @@ VramClaim = Annotated[
 RamClaim = Annotated[
     str | None, typer.Option("--ram-claim", metavar="SIZE", help="Host RAM needed on every host.")
 ]
+
+
+def fleet_options(
+    *,
+    inventory: str | None,
+    snapshot: str | None,
+    no_probe: bool = False,
+    hosts: list[str] | None,
+    labels: list[str] | None,
+    host_key: str | None,
+    jobs: int | None,
+) -> "FleetOptions":
+    """Which fleet is meant and how it is reached, from the options every command on a fleet shares."""
+    import os
+    from pathlib import Path
+
+    from gpuplan.cli.progress import ProbeProgress
+    from gpuplan.cli.reaching import probe_options
+    from gpuplan.operations.fleet import FleetOptions
+
+    return FleetOptions(
+        environ=os.environ,
+        cwd=_working_directory(),
+        inventory=Path(inventory) if inventory is not None else None,
+        snapshot=Path(snapshot) if snapshot is not None else None,
+        no_probe=no_probe,
+        hosts=tuple(hosts or ()),
+        labels=tuple(labels or ()),
+        reach=lambda: probe_options(host_key, jobs),
+        watch=ProbeProgress,
+    )
+
+
+def _working_directory() -> "Path":
+    """The working directory; a relative one where it was removed."""
+    from pathlib import Path
+
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path()

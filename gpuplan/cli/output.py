@@ -83,3 +83,19 @@ def complain(error: GpuplanError) -> None:
         print(f"{'' if number else 'error: '}{visible(text)}", file=sys.stderr)
     if error.hint:
         print(f"hint: {visible(error.hint)}", file=sys.stderr)
+
+
+def remark(text: str) -> None:
+    """Print something worth knowing on stderr."""
+    print(f"note: {visible(text)}", file=sys.stderr)
+
+
+def remark_age(taken_at: str | None) -> None:
+    """Say how old the snapshot is that a command works on; one written by hand has no age."""
+    if taken_at is None:
+        return
+    from datetime import UTC, datetime
+
+    from gpuplan.present.age import age_note
+
+    remark(age_note(taken_at, datetime.now(UTC)))

@@ -1,15 +1,10 @@
 """`gpuplan plan MODEL`: dry run."""
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from gpuplan.cli import options as o
 from gpuplan.cli import output
 from gpuplan.errors import ExitCode
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HELP = "Evaluate every placement strategy on the fleet, explain each, recommend one. Nothing is started."
 EXAMPLE = "Example: gpuplan plan Qwen/Qwen3-32B -i inventory.yaml --context 32768 -- --max-num-seqs 64"
@@ -38,25 +33,23 @@ def command(
     vllm_version: o.VllmVersion = None,
     vram_claim: o.VramClaim = None,
     ram_claim: o.RamClaim = None,
+    host_key: o.HostKey = None,
+    jobs: o.Jobs = None,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Print the plan; exit 0 when something fits, 3 when nothing does."""
-    import os
-    from pathlib import Path
-
-    from gpuplan.operations.fleet import FleetOptions
     from gpuplan.operations.plan import ServingOptions, make_plan
 
     made = make_plan(
         model,
-        FleetOptions(
-            environ=os.environ,
-            cwd=_working_directory(),
-            inventory=Path(inventory) if inventory is not None else None,
-            snapshot=Path(snapshot) if snapshot is not None else None,
+        o.fleet_options(
+            inventory=inventory,
+            snapshot=snapshot,
             no_probe=no_probe,
-            hosts=tuple(host or ()),
-            labels=tuple(label or ()),
+            hosts=host,
+            labels=label,
+            host_key=host_key,
+            jobs=jobs,
         ),
         ServingOptions(
             context=length,
@@ -77,6 +70,8 @@ def command(
             engine_args=tuple(context.obj or ()),
         ),
     )
+    if snapshot is not None:
+        output.remark_age(made.taken_at)
     if output_format is o.OutputFormat.JSON:
         from gpuplan.present.plan_document import plain, plan_document
 
@@ -87,13 +82,3 @@ def command(
         output.show(plan_text(made, output.width()))
     if made.recommended is None:
         raise typer.Exit(ExitCode.NO_FIT)
-
-
-def _working_directory() -> "Path":
-    """The working directory; a relative one where it was removed."""
-    from pathlib import Path
-
-    try:
-        return Path.cwd()
-    except OSError:
-        return Path()

@@ -1,17 +1,26 @@
-"""Which fleet a command plans on: a snapshot, or the hardware an inventory declares, narrowed as asked."""
+"""Which fleet a command works on: a snapshot, the hosts of an inventory as they are probed, or the hardware it declares."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuplan.domain.fleet import Basis, Fleet, Gpu, Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory
 from gpuplan.errors import NoHostError, UsageError
+from gpuplan.operations.entries import with_settings
 from gpuplan.sources import device_facts, inventory_yaml
 from gpuplan.sources.device_facts import DeviceFacts
 from gpuplan.sources.documents import did_you_mean, shown
 
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gpuplan.operations.probe import OnProgress, ProbeOptions
+
 DECLARED_NOTE = "the hardware is declared in the inventory, not probed: all of its memory is taken to be free"
+THIS_MACHINE = Inventory(path="", hosts=(HostEntry(name="local", address="local"),))
+"""What is planned on when there is no inventory."""
 _MAX_NAMED = 5
 
 Label = tuple[str, str]
@@ -30,18 +39,49 @@ class FleetOptions:
     hosts: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     """`K=V` each."""
+    reach: "Callable[[], ProbeOptions] | None" = None
+    """How hosts are reached, asked for when some are; None: they never are."""
+    watch: "Callable[[int], AbstractContextManager[OnProgress]] | None" = None
+    """Given the number of hosts: who is told of a probe's progress."""
+
+    @property
+    def probes(self) -> bool:
+        """Whether hosts are reached."""
+        return self.snapshot is None and not self.no_probe and self.reach is not None
 
 
 def read_fleet(options: FleetOptions, inventory: Inventory | None = None) -> Fleet:
     """The fleet to plan on; it has at least one usable GPU. An `inventory` already read is not read again.
 
-    Raises InventoryError for a wrong file, UsageError for a host or label that is not there, NoHostError when
-    no usable GPU is left.
+    Raises NoHostError when no usable GPU is left, and what `see_fleet` raises.
     """
-    labels = tuple(parse_label(text) for text in options.labels)
-    fleet = narrow(_whole_fleet(options, inventory), hosts=options.hosts, labels=labels)
-    require_usable(fleet)
+    fleet = see_fleet(options, inventory)
+    try:
+        require_usable(fleet)
+    except NoHostError as error:
+        if options.probes and (inventory or load_inventory(options)) is None:
+            raise _no_inventory(options, error) from error
+        raise
     return fleet
+
+
+def see_fleet(options: FleetOptions, inventory: Inventory | None = None) -> Fleet:
+    """The fleet as it is, usable or not: from the snapshot, declared (`no_probe`), or probed.
+
+    Raises InventoryError for a wrong file, UsageError for a host or label that is not there.
+    """
+    if options.snapshot is not None:
+        return _narrowed(_snapshot(options.snapshot, options, inventory), options)
+    inventory = inventory or load_inventory(options)
+    if not options.probes or options.reach is None:
+        if inventory is None:
+            raise _no_inventory(options)
+        return _narrowed(declared(inventory), options)
+    return _probed(inventory or THIS_MACHINE, options, options.reach())
+
+
+def _narrowed(fleet: Fleet, options: FleetOptions) -> Fleet:
+    return narrow(fleet, hosts=options.hosts, labels=tuple(parse_label(text) for text in options.labels))
 
 
 def load_inventory(options: FleetOptions) -> Inventory | None:
@@ -126,47 +166,42 @@ def require_usable(fleet: Fleet) -> None:
     )
 
 
-def _whole_fleet(options: FleetOptions, inventory: Inventory | None) -> Fleet:
-    if options.snapshot is not None:
-        from gpuplan.sources import snapshot_json
+def _snapshot(path: Path, options: FleetOptions, inventory: Inventory | None) -> Fleet:
+    from gpuplan.sources import snapshot_json
 
-        fleet = snapshot_json.load(options.snapshot)
-        if options.inventory is None:
-            return fleet
-        return _with_settings(fleet, inventory or inventory_yaml.load(options.inventory))
-    inventory = inventory or load_inventory(options)
-    if inventory is not None:
-        return declared(inventory)
+    fleet = snapshot_json.load(path)
+    if options.inventory is None:
+        return fleet
+    return with_settings(fleet, inventory or inventory_yaml.load(options.inventory))
+
+
+def _probed(inventory: Inventory, options: FleetOptions, reach: "ProbeOptions") -> Fleet:
+    from gpuplan.operations.probe import probe_fleet
+
+    names = meant_hosts(inventory, options)
+    if options.watch is None:
+        return probe_fleet(inventory, reach, only=names)
+    with options.watch(len(names)) as progress:
+        return probe_fleet(inventory, reach, progress, only=names)
+
+
+def meant_hosts(inventory: Inventory, options: FleetOptions) -> frozenset[str]:
+    """Names of the hosts the options mean: all, where they name none."""
+    return frozenset(host.name for host in _narrowed(_named(inventory), options).hosts)
+
+
+def _named(inventory: Inventory) -> Fleet:
+    """The hosts of an inventory by name and label alone."""
+    return Fleet(hosts=tuple(Host(name=entry.name, labels=entry.labels) for entry in inventory.hosts))
+
+
+def _no_inventory(options: FleetOptions, here: NoHostError | None = None) -> NoHostError:
+    """There is no inventory, and `here`, this machine, does not do either."""
     places = ", ".join(str(path) for path in inventory_yaml.default_places(options.environ, options.cwd))
-    raise NoHostError(
-        f"there is no inventory: looked for ${inventory_yaml.VARIABLE}, {places}",
-        hint="copy inventory.example.yaml to inventory.yaml and edit it, or name one with -i FILE; "
-        "`gpuplan estimate MODEL --gpu NAME` needs none",
-    )
-
-
-def _with_settings(fleet: Fleet, inventory: Inventory) -> Fleet:
-    """A snapshot under what an inventory keeps back: labels, reserves and excluded GPUs by host name."""
-    entries = {entry.name: entry for entry in inventory.hosts}
-    return replace(fleet, hosts=tuple(_with_entry(host, entries.get(host.name)) for host in fleet.hosts))
-
-
-def _with_entry(host: Host, entry: HostEntry | None) -> Host:
-    if entry is None:
-        return host
-    gpus = (
-        replace(
-            gpu,
-            reserved_bytes=max(gpu.reserved_bytes, entry.reserve_vram_bytes),
-            excluded=gpu.excluded or gpu.index in entry.exclude_gpus,
-        )
-        for gpu in host.gpus
-    )
-    return replace(
-        host,
-        labels=tuple(sorted({**dict(host.labels), **dict(entry.labels)}.items())),
-        gpus=tuple(gpus),
-        ram_reserved_bytes=max(host.ram_reserved_bytes, entry.reserve_ram_bytes),
+    also = f", and this machine will not do: {here.message}" if here is not None else ""
+    return NoHostError(
+        f"there is no inventory: looked for ${inventory_yaml.VARIABLE}, {places}{also}",
+        hint="`gpuplan init HOST…` writes one, or name one with -i FILE; `gpuplan estimate MODEL --gpu NAME` needs none",
     )
 
 

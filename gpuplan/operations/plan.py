@@ -5,7 +5,6 @@ from typing import Any, Literal, TypeVar
 
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Fleet
-from gpuplan.domain.inventory import Inventory
 from gpuplan.domain.plan import Plan, StrategyName
 from gpuplan.domain.workload import Category, ExecutorChoice, GpuSelection, Placement, Workload
 from gpuplan.engine.arguments import parse
@@ -51,10 +50,17 @@ def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptio
     """
     explicit = fleet_options.inventory is not None
     inventory = load_inventory(fleet_options) if explicit or fleet_options.snapshot is None else None
-    version = engine_version(options, inventory)
-    workload = workload_of(options, version)
-    fleet = read_fleet(fleet_options, inventory)
-    model = model_for(reference, workload)
+    if fleet_options.probes:
+        # A mistyped model or option is told before anybody waits for hosts.
+        version = engine_version(options, inventory.vllm.image if inventory is not None else None)
+        workload = workload_of(options, version)
+        model = model_for(reference, workload)
+        fleet = read_fleet(fleet_options, inventory)
+    else:
+        fleet = read_fleet(fleet_options, inventory)
+        version = engine_version(options, inventory.vllm.image if inventory is not None else fleet.image)
+        workload = workload_of(options, version)
+        model = model_for(reference, workload)
     return plan_model(model, fleet, workload, version)
 
 
@@ -128,13 +134,12 @@ def _notices(workload: Workload, model: Model, fleet: Fleet, version: EngineVers
     return facts
 
 
-def engine_version(options: ServingOptions, inventory: Inventory | None) -> EngineVersion:
-    """--vllm-version, else the version in the image's tag (--image, then the inventory's), else the default (S2.4)."""
+def engine_version(options: ServingOptions, configured: str | None) -> EngineVersion:
+    """--vllm-version, else the version in the image's tag (--image, then the configured one), else the default (S2.4)."""
     if options.vllm_version is not None:
         version = version_of(options.vllm_version)
     else:
-        image = options.image or (inventory.vllm.image if inventory is not None else None)
-        version = version_of_image(image) or DEFAULT
+        version = version_of_image(options.image or configured) or DEFAULT
     if not version.supported:
         raise UsageError(
             f"vLLM {version} is older than the rules known here", hint="use 0.8.0 or newer (--vllm-version)"

@@ -1,12 +1,18 @@
 """What a device's name says about it: from the accelerator catalogue, else guessed from the name alone."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from gpuplan.domain.fleet import Gpu
 from gpuplan.domain.hardware import Accelerator
 from gpuplan.sources.catalogue import accelerators
+from gpuplan.units import MIB
 
 BACKENDS = {"nvidia": "cuda", "amd": "rocm", "ascend": "cann"}
 """Software a vendor's devices are driven by."""
+ROUNDING_BYTES = 16 * MIB
+"""By how much total less reserved, both printed in MiB, misses what CUDA gives a process."""
 _MARKS = (
     ("amd", ("amd", "instinct", "radeon")),
     ("ascend", ("ascend", "huawei", "910", "310p")),
@@ -35,6 +41,7 @@ def of_catalogue(name: str) -> DeviceFacts:
     return _facts(accelerators.find(name))
 
 
+@lru_cache(maxsize=4096)
 def of_device(name: str, total_bytes: int | None) -> DeviceFacts:
     """Facts of a device by name and size; no more than vendor and backend where the catalogue lacks it.
 
@@ -54,6 +61,38 @@ def of_device(name: str, total_bytes: int | None) -> DeviceFacts:
         compute_capability=card.compute_capability,
         total_bytes=total_bytes,
         unified=card.unified,
+    )
+
+
+def link_of(gpus: Iterable[Gpu]) -> str | None:
+    """How the GPUs of a host are joined, as far as their kind tells; None where it does not."""
+    links = {of_device(gpu.name, gpu.total_bytes).link for gpu in gpus}
+    return links.pop() if len(links) == 1 else None
+
+
+def completed(gpu: Gpu) -> Gpu:
+    """A probed device with what its tools leave out taken from the catalogue by its name.
+
+    The catalogue's total, measured by CUDA on such a card, takes the place of the driver's where that kept nothing
+    apart (before 515) or comes within `ROUNDING_BYTES` of it. Where a driver does not tell what is free, the
+    memory counts as unknown: nobody plans on it.
+    """
+    card = accelerators.by_device_name(gpu.name, gpu.reported_bytes or gpu.total_bytes)
+    total = gpu.total_bytes
+    if card is not None and total is not None and gpu.reported_bytes == (card.reported_mib or 0) * MIB:
+        nothing_apart = total == gpu.reported_bytes
+        close = abs(total - card.memory_bytes) <= ROUNDING_BYTES
+        total = card.memory_bytes if nothing_apart or close else total
+    facts = of_device(gpu.name, total)
+    if gpu.free_bytes is None:
+        total = None
+    return replace(
+        gpu,
+        compute_capability=gpu.compute_capability or facts.compute_capability,
+        bandwidth_bytes_per_second=gpu.bandwidth_bytes_per_second or facts.bandwidth_bytes_per_second,
+        unified=gpu.unified or facts.unified,
+        total_bytes=total,
+        free_bytes=min(gpu.free_bytes, total) if gpu.free_bytes is not None and total is not None else None,
     )
 
 

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.domain import host_facts
 from gpuplan.domain.fleet import Basis, Fleet, Gpu, GpuProcess, Host, HostFailure, HostStatus
+from gpuplan.domain.host_facts import Docker, HostFacts
 from gpuplan.errors import InventoryError
 from gpuplan.sources import device_facts
-from gpuplan.sources.device_facts import BACKENDS, DeviceFacts
+from gpuplan.sources.device_facts import BACKENDS
 from gpuplan.sources.documents import Faults, Location, decode, location, nearest, read_bytes, shown
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def dump(fleet: Fleet) -> dict[str, Any]:
         "schema_version": 1,
         **_known(taken_at=fleet.taken_at),
         "basis": "assumed" if fleet.basis is Basis.ASSUMED else "measured",
-        **_known(notes=list(fleet.notes)),
+        **_known(notes=list(fleet.notes), image=fleet.image),
         "hosts": [_dump_host(host) for host in fleet.hosts],
     }
 
@@ -67,6 +70,25 @@ def dump(fleet: Fleet) -> dict[str, Any]:
 def dumps(fleet: Fleet) -> str:
     """The text of a snapshot file."""
     return json.dumps(dump(fleet), indent=1, ensure_ascii=False) + "\n"
+
+
+def save(fleet: Fleet, path: Path) -> None:
+    """Write a snapshot whole or not at all; OSError when it cannot be. It names hosts and users: mode 0600."""
+    import tempfile
+
+    if path.exists() and not path.is_file():
+        path.write_text(dumps(fleet), encoding="utf-8")  # a pipe or a terminal
+        return
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        try:
+            file.write(dumps(fleet))
+            file.close()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 def snapshot_schema() -> dict[str, Any]:
@@ -125,7 +147,7 @@ def _version(content: bytes) -> object:
 
 def _refuse_mistyped(keys: "SnapshotKeys", faults: Faults) -> None:
     """Refuse an unknown key near a known one that is absent: `freebytes` would mean that all of it is free."""
-    from gpuplan.sources.snapshot_schema import KNOWN_KEYS
+    from gpuplan.sources.snapshot_schema import INFORMATIVE, KNOWN_KEYS
 
     nearest_known: dict[tuple[str, str], str | None] = {}
     for place, where, mapping in _mappings(keys):
@@ -134,7 +156,8 @@ def _refuse_mistyped(keys: "SnapshotKeys", faults: Faults) -> None:
             continue
         for key in mapping.keys() - known:
             if (place, key) not in nearest_known:
-                nearest_known[place, key] = nearest(key, known) if len(nearest_known) < 1000 else None
+                meant = known - INFORMATIVE
+                nearest_known[place, key] = nearest(key, meant) if len(nearest_known) < 1000 else None
             near = nearest_known[place, key]
             if near is not None and near not in mapping:
                 faults.add(location((*where, key)), f"unknown key; did you mean {near!r}?")
@@ -157,7 +180,6 @@ class _Reader:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._facts: dict[tuple[str, int | None], DeviceFacts] = {}
 
     def fleet(self, keys: "SnapshotKeys") -> Fleet:
         first: dict[str, int] = {}
@@ -175,6 +197,7 @@ class _Reader:
             taken_at=keys.get("taken_at"),
             basis=Basis.ASSUMED if keys.get("basis") == "assumed" else Basis.MEASURED,
             notes=tuple(keys.get("notes", ())),
+            image=keys.get("image"),
         )
 
     def _host(self, host: "HostKeys", number: int) -> Host:
@@ -188,7 +211,6 @@ class _Reader:
             key=lambda gpu: gpu.index,
         )
         self._refuse_repeated(gpus, number)
-        links = {self._facts[gpu.name, gpu.total_bytes].link for gpu in gpus}
         total, available = memory.get("total_bytes"), memory.get("available_bytes")
         if total is not None and available is not None and available > total:
             at = location(("hosts", number, "memory", "available_bytes"))
@@ -203,7 +225,8 @@ class _Reader:
             ram_total_bytes=total,
             ram_available_bytes=available if available is not None else total,
             ram_reserved_bytes=memory.get("reserved_bytes", 0),
-            link=host.get("link") or (links.pop() if len(links) == 1 else None),
+            link=host.get("link") or device_facts.link_of(gpus),
+            facts=_host_facts(host),
         )
 
     def _failure(self, host: "HostKeys", status: HostStatus, number: int) -> HostFailure | None:
@@ -234,7 +257,7 @@ class _Reader:
     def _gpu(self, gpu: "GpuKeys", at: Location, host: str) -> Gpu:
         name, memory = gpu["name"], gpu["memory"]
         total = memory["total_bytes"] or None
-        facts = self._facts_of(gpu, total)
+        facts = device_facts.of_device(name, total)
         unified = gpu.get("unified")
         vendor = gpu.get("vendor") or _VENDORS.get(gpu.get("backend") or "", facts.vendor)
         return Gpu(
@@ -253,14 +276,14 @@ class _Reader:
             unified=facts.unified if unified is None else unified,
             reserved_bytes=memory.get("reserved_bytes", 0),
             excluded=gpu.get("excluded", False),
+            reported_bytes=memory.get("reported_bytes"),
+            parent=gpu.get("parent"),
+            profile=gpu.get("profile"),
+            pci_bus_id=gpu.get("pci_bus_id"),
+            numa_node=gpu.get("numa_node"),
+            utilization_percent=gpu.get("utilization_percent"),
+            temperature_celsius=gpu.get("temperature_celsius"),
         )
-
-    def _facts_of(self, gpu: "GpuKeys", total: int | None) -> DeviceFacts:
-        key = gpu["name"], total
-        facts = self._facts.get(key)
-        if facts is None:
-            facts = self._facts[key] = device_facts.of_device(*key)
-        return facts
 
     def _free(self, memory: Mapping[str, Any], total: int | None, at: Location) -> int | None:
         free: int | None = memory.get("free_bytes")
@@ -271,6 +294,18 @@ class _Reader:
             if value is not None and value > total:
                 self._faults.add(location((*at, "memory", key)), f"{value} is more than total_bytes, {total}")
         return free if free is not None else total - (used or 0)
+
+
+def _host_facts(host: "HostKeys") -> HostFacts:
+    """The facts of a host, gathered from the keys they are spread over."""
+    facts = host.get("facts", host_facts.EMPTY)
+    docker = host.get("docker")
+    interfaces, containers = tuple(host.get("interfaces", ())), tuple(host.get("deployments", ()))
+    if containers:
+        docker = replace(docker or Docker(), containers=containers)
+    if docker is None and not interfaces:
+        return facts
+    return replace(facts, docker=docker or facts.docker, interfaces=interfaces or facts.interfaces)
 
 
 def _process(process: Mapping[str, Any]) -> GpuProcess:
@@ -300,7 +335,31 @@ def _dump_host(host: Host) -> dict[str, Any]:
         "labels": dict(host.labels),
         **_known(memory=memory, link=host.link),
         "gpus": [_dump_gpu(gpu) for gpu in host.gpus],
+        **_dump_facts(host.facts),
     }
+
+
+def _dump_facts(facts: HostFacts) -> dict[str, Any]:
+    docker = facts.docker
+    return _known(
+        deployments=_plain(docker.containers) if docker is not None else [],
+        docker=_plain(replace(docker, containers=())) if docker is not None else None,
+        interfaces=_plain(facts.interfaces),
+        facts=_plain(replace(facts, docker=None, interfaces=())),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value of frozen dataclasses as JSON; what has its default is left out."""
+    if is_dataclass(value):
+        return {
+            field.name: _plain(own)
+            for field in fields(value)
+            if (own := getattr(value, field.name)) != field.default
+        }
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _dump_gpu(gpu: Gpu) -> dict[str, Any]:
@@ -309,6 +368,8 @@ def _dump_gpu(gpu: Gpu) -> dict[str, Any]:
         memory |= {"used_bytes": gpu.total_bytes - gpu.free_bytes, "free_bytes": gpu.free_bytes}
     if gpu.reserved_bytes:
         memory["reserved_bytes"] = gpu.reserved_bytes
+    if gpu.reported_bytes is not None:
+        memory["reported_bytes"] = gpu.reported_bytes
     return {
         "index": gpu.index,
         **_known(uuid=gpu.uuid),
@@ -321,6 +382,14 @@ def _dump_gpu(gpu: Gpu) -> dict[str, Any]:
         ),
         "unified": gpu.unified,
         **({"excluded": True} if gpu.excluded else {}),
+        **_known(
+            parent=gpu.parent,
+            profile=gpu.profile,
+            pci_bus_id=gpu.pci_bus_id,
+            numa_node=gpu.numa_node,
+            utilization_percent=gpu.utilization_percent,
+            temperature_celsius=gpu.temperature_celsius,
+        ),
         "memory": memory,
         "processes": [
             {

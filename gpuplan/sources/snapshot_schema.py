@@ -7,9 +7,18 @@ snapshot written by a later release is readable; `snapshot_json` refuses those t
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema, with_config
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    WithJsonSchema,
+    with_config,
+)
 from typing_extensions import TypedDict
 
+from gpuplan.domain.host_facts import Docker, HostFacts, Interface, OurContainer
 from gpuplan.sources.documents import key_name, shown
 
 SCHEMA_VERSION = 1
@@ -45,6 +54,23 @@ Labels = Annotated[
     WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
 ]
 
+_MOST_FACTS = 100_000
+
+
+def _bounded(facts: Any) -> Any:
+    """Facts whose lists are of a size a host can have: each wrong entry of them would be a fault of its own."""
+    waiting = [facts]
+    while waiting:
+        value = waiting.pop()
+        children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if len(children) > _MOST_FACTS:
+            raise ValueError(f"holds a list of {len(children)} entries; no host has more than {_MOST_FACTS}")
+        waiting.extend(child for child in children if isinstance(child, dict | list))
+    return facts
+
+
+_BOUNDED = BeforeValidator(_bounded)
+
 _OPEN = ConfigDict(extra="allow")
 
 
@@ -66,6 +92,8 @@ class GpuMemoryKeys(TypedDict):
     """Left out: total less used."""
     reserved_bytes: NotRequired[Bytes]
     """Kept back by the inventory."""
+    reported_bytes: NotRequired[Bytes | None]
+    """Total with what the driver keeps for itself."""
 
 
 @with_config(_OPEN)
@@ -79,6 +107,13 @@ class GpuKeys(TypedDict):
     bandwidth_bytes_per_second: NotRequired[Bytes | None]
     unified: NotRequired[Flag | None]
     excluded: NotRequired[Flag]
+    parent: NotRequired[Index | None]
+    """A MIG slice: index of its card."""
+    profile: NotRequired[Name | None]
+    pci_bus_id: NotRequired[Name | None]
+    numa_node: NotRequired[Annotated[int, Field(strict=True)] | None]
+    utilization_percent: NotRequired[Number | None]
+    temperature_celsius: NotRequired[Annotated[int, Field(strict=True)] | None]
     memory: GpuMemoryKeys
     processes: NotRequired[Annotated[list[ProcessKeys], _FIRST_FAULT]]
 
@@ -106,9 +141,11 @@ class HostKeys(TypedDict):
     memory: NotRequired[HostMemoryKeys | None]
     link: NotRequired[Name | None]
     gpus: NotRequired[Annotated[list[GpuKeys], _FIRST_FAULT]]
-    deployments: NotRequired[Annotated[list[dict[str, Any]], _FIRST_FAULT]]
-    docker: NotRequired[dict[str, Any] | None]
-    interfaces: NotRequired[Annotated[list[dict[str, Any]], _FIRST_FAULT]]
+    deployments: NotRequired[Annotated[list[Annotated[OurContainer, _BOUNDED]], _FIRST_FAULT]]
+    docker: NotRequired[Annotated[Docker | None, _BOUNDED]]
+    interfaces: NotRequired[Annotated[list[Annotated[Interface, _BOUNDED]], _FIRST_FAULT]]
+    facts: NotRequired[Annotated[HostFacts, _BOUNDED]]
+    """What else the probe learned; docker, its containers and interfaces stand in keys of their own."""
 
 
 @with_config(_OPEN)
@@ -117,6 +154,8 @@ class SnapshotKeys(TypedDict):
     taken_at: NotRequired[Name | None]
     basis: NotRequired[Literal["measured", "assumed"]]
     notes: NotRequired[Annotated[list[Text], _FIRST_FAULT]]
+    image: NotRequired[Name | None]
+    """`vllm.image` of the inventory that was probed."""
     hosts: Annotated[list[HostKeys], _FIRST_FAULT]
 
 
@@ -134,3 +173,6 @@ KNOWN_KEYS: dict[str, frozenset[str]] = {
         ("process", ProcessKeys),
     )
 }
+
+INFORMATIVE = frozenset({"numa_node", "pci_bus_id", "temperature_celsius", "utilization_percent"})
+"""Keys no plan depends on: an unknown key near one of them does no harm."""

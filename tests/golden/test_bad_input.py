@@ -23,7 +23,7 @@ from tests.hub_server import Hub, running_hub
 
 ROOT = Path(__file__).parents[2]
 MODEL = "Qwen/Qwen3-32B"
-PLAN = ("plan", MODEL, "-i", "inventory.example.yaml")
+PLAN = ("plan", MODEL, "-i", "inventory.example.yaml", "--no-probe")
 ESTIMATE = ("estimate", MODEL, "--gpu")
 CONFIG: dict[str, Any] = json.loads(
     (ROOT / "tests/data/configs/Qwen__Qwen3-32B.json").read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def parts_of(err: str) -> tuple[str, str]:
         (("plan",), "MODEL is missing", "gpuplan plan Qwen/Qwen3-32B"),
         ((*PLAN, "more"), "'more' is more than it takes", "gpuplan plan --help"),
         (("plna", MODEL), "'plna': gpuplan has no such command", "`gpuplan plan`"),
-        (("",), "'': gpuplan has no such command", "commands: plan"),
+        (("",), "'': gpuplan has no such command", "commands: init, probe, check, plan"),
         (("--frobnicate",), "--frobnicate", "gpuplan --help"),
         (("estimate", MODEL), "--gpu is missing", "--gpu H100-80GB:2"),
         (("schema",), "NAME is missing", "gpuplan schema plan"),
@@ -271,14 +271,14 @@ def test_estimate_with_sizes_for_other_gpus() -> None:
     ],
 )
 def test_model_name(reference: str, error: str, hint: str) -> None:
-    said, way_out = refused(("plan", reference, "-i", "inventory.example.yaml"))
+    said, way_out = refused(("plan", reference, "-i", "inventory.example.yaml", "--no-probe"))
     assert error in said
     assert hint in way_out
 
 
 def config_refused(path: Path, content: bytes) -> tuple[str, str]:
     path.write_bytes(content)
-    return refused(("plan", str(path), "-i", "inventory.example.yaml"))
+    return refused(("plan", str(path), "-i", "inventory.example.yaml", "--no-probe"))
 
 
 def written(values: Mapping[str, Any]) -> bytes:
@@ -347,7 +347,7 @@ def test_model_told_by_its_name_alone_still_has_to_fit(tmp_path: Path) -> None:
     path = tmp_path / "unknown-32B.json"
     path.write_bytes(written({"max_position_embeddings": 4096}))
     status, out, _ = result(
-        ("plan", str(path), "-i", "inventory.example.yaml", "--host", "lab", "--gpus", "lab:0")
+        ("plan", str(path), "-i", "inventory.example.yaml", "--no-probe", "--host", "lab", "--gpus", "lab:0")
     )
     assert status == ExitCode.NO_FIT
     assert "no architecture is named" in out
@@ -392,7 +392,7 @@ def test_weights_that_are_no_safetensors(tmp_path: Path, content: bytes, error: 
     (tmp_path / "config.json").write_bytes(written(CONFIG))
     (tmp_path / "model.safetensors").write_bytes(content)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    said, way_out = refused(("plan", str(tmp_path), "-i", "inventory.example.yaml"))
+    said, way_out = refused(("plan", str(tmp_path), "-i", "inventory.example.yaml", "--no-probe"))
     assert said.startswith(f"{tmp_path}/model.safetensors: ")
     assert error in said
     assert "config.json" in way_out
@@ -401,8 +401,8 @@ def test_weights_that_are_no_safetensors(tmp_path: Path, content: bytes, error: 
 
 def test_directory_of_gguf_files(tmp_path: Path) -> None:
     (tmp_path / "model-Q4.gguf").write_bytes(b"GGUF")
-    assert "GGUF" in refused(("plan", str(tmp_path), "-i", "inventory.example.yaml"))[0]
-    assert refused(("plan", str(tmp_path / "model-Q4.gguf"), "-i", "inventory.example.yaml"))
+    assert "GGUF" in refused(("plan", str(tmp_path), "-i", "inventory.example.yaml", "--no-probe"))[0]
+    assert refused(("plan", str(tmp_path / "model-Q4.gguf"), "-i", "inventory.example.yaml", "--no-probe"))
 
 
 # -- the fleet ------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_directory_of_gguf_files(tmp_path: Path) -> None:
 def test_inventory(tmp_path: Path, text: str, line: int | None, error: str) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_text(text, encoding="utf-8")
-    got, out, err = result(("plan", MODEL, "-i", str(path)))
+    got, out, err = result(("plan", MODEL, "-i", str(path), "--no-probe"))
     assert got in (ExitCode.USAGE, ExitCode.NO_HOST)
     assert out == ""
     said, _ = parts_of(err)
@@ -530,7 +530,7 @@ def test_no_inventory_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (*PLAN, "--", EVIL),
         (*PLAN, "--", f"--{EVIL}"),
         (*PLAN, "--", "--dtype", EVIL),
-        ("plan", MODEL, "-i", EVIL),
+        ("plan", MODEL, "-i", EVIL, "--no-probe"),
         ("plan", MODEL, "--snapshot", EVIL),
         (*ESTIMATE, EVIL),
         (*ESTIMATE, f"{EVIL}=80GiB"),
@@ -556,7 +556,14 @@ def test_table_shows_names_harmlessly(tmp_path: Path, name: str, json_wanted: bo
     values = {**CONFIG, "architectures": [EVIL], "model_type": "qwen3"}
     (directory / "config.json").write_bytes(written(values))
     status, out, err = result(
-        ("plan", str(directory), "-i", "inventory.example.yaml", *(("-o", "json") if json_wanted else ()))
+        (
+            "plan",
+            str(directory),
+            "-i",
+            "inventory.example.yaml",
+            "--no-probe",
+            *(("-o", "json") if json_wanted else ()),
+        )
     )
     assert (status, err) == (ExitCode.DONE, "")
     assert out.replace("\n", "").isprintable()
@@ -612,7 +619,7 @@ def test_full_disk_is_said() -> None:
 
 def test_closed_stdout() -> None:
     done = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m gpuplan plan {MODEL} -i inventory.example.yaml >&-"],
+        ["sh", "-c", f"{sys.executable} -m gpuplan plan {MODEL} -i inventory.example.yaml --no-probe >&-"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -655,7 +662,7 @@ def hub() -> Iterator[Hub]:
 
 def hub_says(home: Path, endpoint: str, **environment: str) -> tuple[int, str, str]:
     running = process(
-        ("plan", "org/model", "-i", "inventory.example.yaml"),
+        ("plan", "org/model", "-i", "inventory.example.yaml", "--no-probe"),
         HF_ENDPOINT=endpoint,
         HF_HUB_OFFLINE=environment.pop("HF_HUB_OFFLINE", "0"),
         HF_HOME=str(home / "hf"),
@@ -738,7 +745,7 @@ def test_slow_hub(tmp_path: Path, hub: Hub) -> None:
 def test_interrupt_while_the_hub_is_slow(tmp_path: Path, hub: Hub) -> None:
     hub.add("org/model", FILES, trickle=1)
     running = process(
-        ("plan", "org/model", "-i", "inventory.example.yaml"),
+        ("plan", "org/model", "-i", "inventory.example.yaml", "--no-probe"),
         HF_ENDPOINT=hub.endpoint,
         HF_HUB_OFFLINE="0",
         HF_HOME=str(tmp_path),

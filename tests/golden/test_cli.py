@@ -6,6 +6,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ UPDATE = os.environ.get("GPUPLAN_UPDATE_GOLDEN", "0") not in {"", "0"}
 EXAMPLE = "-i inventory.example.yaml --no-probe"
 MIXED = "--snapshot tests/golden/cases/fleets/mixed.json"
 BUSY = "--snapshot tests/golden/cases/fleets/busy.json"
-LAB = "-i tests/golden/cases/fleets/lab.yaml"
+LAB = "-i tests/golden/cases/fleets/lab.yaml --no-probe"
 
 COMMANDS = {
     "plan": f"plan Qwen/Qwen3-32B {EXAMPLE}",
@@ -50,6 +51,9 @@ COMMANDS = {
     "plan-unknown-architecture": f"plan tests/golden/cases/fleets/unknown-7B.json {EXAMPLE}",
     "plan-older-engine": f"plan Qwen/Qwen3-32B {EXAMPLE} --vllm-version 0.9.2 --host lab",
     "plan-tensor-parallel-3": f"plan Qwen/Qwen3-32B {EXAMPLE} -- --tensor-parallel-size 3",
+    "probe": f"probe {MIXED}",
+    "probe-busy": f"probe {BUSY}",
+    "probe-redacted": f"probe {BUSY} --redact",
     "estimate": "estimate Qwen/Qwen3-32B --gpu H100-80GB:2 --context 32768",
     "estimate-wide": "estimate Qwen/Qwen3-32B --gpu H100-80GB:2 --context 32768",
     "estimate-no-fit": "estimate Qwen/Qwen3-32B --gpu L4 --context 8k",
@@ -60,6 +64,8 @@ COMMANDS = {
     "gpus": "gpus h100",
     "help": "--help",
     "help-plan": "plan --help",
+    "help-probe": "probe --help",
+    "help-init": "init --help",
 }
 """Every command with the golden file it has to print; `-wide` ones see a terminal of 120 columns."""
 
@@ -67,6 +73,7 @@ DOCUMENTS = {
     "plan-json": f"plan Qwen/Qwen3-32B {EXAMPLE} --context 8k -o json",
     "plan-no-fit-json": f"plan Qwen/Qwen3-32B {LAB} --context 16k -o json",
     "estimate-json": "estimate Qwen/Qwen3-32B --gpu H100-80GB:2 -o json",
+    "probe-json": f"probe {MIXED} -o json",
     "models-json": "models qwen3-32b -o json",
     "gpus-json": "gpus l40s -o json",
     "explain-json": "explain GP101 -o json",
@@ -107,7 +114,7 @@ def printed(command: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80) ->
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         status = run(shlex.split(command))
-    return status, out.getvalue(), err.getvalue()
+    return status, out.getvalue(), re.sub(r"(?<=the snapshot is )\d+ \w+(?= old)", "…", err.getvalue())
 
 
 def compare(name: str, text: str) -> None:

@@ -2,14 +2,17 @@
 
 import json
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from gpuplan.domain.fleet import Basis, Fleet, GpuProcess, HostFailure, HostStatus
 from gpuplan.errors import InventoryError
 from gpuplan.sources.snapshot_json import dump, dumps, load, parse, snapshot_schema
+from tests.fleets import probed_fleet
 
 SNAPSHOTS = Path(__file__).parents[2] / "data" / "snapshots"
 GPU = {"index": 0, "name": "NVIDIA L4", "memory": {"total_bytes": 1000}}
@@ -226,3 +229,25 @@ def test_the_schema_requires_what_a_hand_must_write() -> None:
     assert schema["$defs"]["GpuKeys"]["required"] == ["index", "name", "memory"]
     assert schema["$defs"]["HostKeys"]["required"] == ["name"]
     assert schema["properties"]["schema_version"]["const"] == 1
+
+
+def test_every_fact_of_a_probe_reads_back() -> None:
+    fleet = probed_fleet()
+    facts = fleet.hosts[0].facts
+    unset = [field.name for field in fields(facts) if getattr(facts, field.name) == field.default]
+    assert unset == [], "a fact the fleet of this test lacks would not be tested"
+    assert parse(dumps(fleet).encode(), "snapshot.json") == fleet
+
+
+def test_the_keys_the_interface_names_are_where_it_says() -> None:
+    host = dump(probed_fleet())["hosts"][0]
+    assert host["docker"]["version"] == "29.0.1"
+    assert host["interfaces"][0]["name"] == "eth0"
+    assert host["deployments"][0]["deployment"] == "secret-project"
+    assert "docker" not in host["facts"]
+    jsonschema.validate(dump(probed_fleet()), snapshot_schema())
+
+
+def test_a_flood_of_wrong_facts_is_refused_at_once() -> None:
+    flood = {"schema_version": 1, "hosts": [{"name": "h1", "facts": {"disks": [1] * 200_000}}]}
+    assert "holds a list of 200000 entries" in refusal(flood)

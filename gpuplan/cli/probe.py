@@ -1,0 +1,83 @@
+"""`gpuplan probe`: read the fleet once."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuplan.cli import options as o
+from gpuplan.cli import output
+from gpuplan.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuplan.domain.fleet import Fleet
+
+HELP = "Read the fleet once over SSH: GPUs, who holds memory, Docker, drivers, networks, disks. Nothing is installed."
+EXAMPLE = "Example: gpuplan probe -i inventory.yaml --save fleet.json"
+
+
+def command(
+    inventory: o.Inventory = None,
+    snapshot: Annotated[
+        str | None, typer.Option("--snapshot", metavar="FILE", help="Show a saved probe; no network.")
+    ] = None,
+    save: Annotated[
+        str | None, typer.Option("--save", metavar="FILE", help="Write a snapshot, for --snapshot.")
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace names, addresses and users, for bug reports.")
+    ] = False,
+    host: o.Hosts = None,
+    label: o.Labels = None,
+    host_key: o.HostKey = None,
+    jobs: o.Jobs = None,
+    output_format: o.Output = o.OutputFormat.TABLE,
+) -> None:
+    """Print the fleet; exit 0 when every host answered, 4 when none has a usable GPU."""
+    from gpuplan.operations.fleet import see_fleet, usable
+    from gpuplan.operations.probe import Interrupted
+
+    options = o.fleet_options(
+        inventory=inventory, snapshot=snapshot, hosts=host, labels=label, host_key=host_key, jobs=jobs
+    )
+    interrupted = False
+    try:
+        fleet = see_fleet(options)
+    except Interrupted as stop:
+        fleet, interrupted = stop.fleet, True
+    if snapshot is not None:
+        output.remark_age(fleet.taken_at)
+    if redact:
+        from gpuplan.sources.redaction import redacted
+
+        fleet = redacted(fleet)
+    if save is not None:
+        _save(fleet, Path(save))
+    _show(fleet, output_format)
+    if interrupted:
+        raise KeyboardInterrupt
+    if not any(usable(seen, gpu) for seen in fleet.hosts for gpu in seen.gpus):
+        raise typer.Exit(ExitCode.NO_HOST)
+
+
+def _show(fleet: "Fleet", output_format: o.OutputFormat) -> None:
+    if output_format is o.OutputFormat.JSON:
+        from gpuplan.sources.snapshot_json import dump
+
+        output.show_json(dump(fleet))
+    else:
+        from gpuplan.present.fleet_text import fleet_text
+
+        output.show(fleet_text(fleet, output.width()))
+
+
+def _save(fleet: "Fleet", path: Path) -> None:
+    from gpuplan.sources.snapshot_json import save
+
+    try:
+        save(fleet, path)
+    except OSError as error:
+        raise UsageError(
+            f"--save {path}: cannot be written: {error.strerror}",
+            hint="name a file in a directory you may write to",
+        ) from error

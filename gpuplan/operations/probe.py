@@ -1,0 +1,269 @@
+"""Read a fleet: every host of an inventory probed over one connection each, failures kept as facts of their host."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.fleet import Basis, Fleet, Host, HostFailure, HostStatus
+from gpuplan.domain.inventory import HostEntry, Inventory
+from gpuplan.operations.entries import compared, with_entry
+from gpuplan.operations.host_probe import Connect, Reading, read_host
+from gpuplan.remote.connection import Connection, Stage
+from gpuplan.sources import device_facts
+from gpuplan.sources.deadline import as_finished
+
+if TYPE_CHECKING:
+    from gpuplan.remote.docker_engine import Engine
+    from gpuplan.remote.ssh_settings import SshSettings
+
+LOCAL = "local"
+"""The address of this machine in an inventory."""
+JOBS = 64
+"""Hosts probed at once."""
+MOST_JOBS = 1024
+CANCELLED = HostFailure(
+    stage=Stage.CANCELLED.value, detail="the probe was broken off before this host answered"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a probe has come, told each time a host is done."""
+
+    total: int
+    done: int
+    failed: int
+    last: Host
+    """The host that has just been read."""
+
+    @property
+    def waiting(self) -> int:
+        return self.total - self.done
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """The probe was broken off; what was read until then is kept."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
+        self.fleet = fleet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOptions:
+    """How hosts are reached."""
+
+    ssh: "SshSettings"
+    jobs: int = JOBS
+    connect: Connect | None = None
+    """Instead of SSH: recorded hosts."""
+
+
+class OpenFleet:
+    """A fleet that was read, with the connections it was read over; closed with its context."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        entries: Sequence[HostEntry],
+        readings: Mapping[str, Reading],
+        options: ProbeOptions,
+    ) -> None:
+        self.fleet = fleet
+        self.entries = {entry.name: entry for entry in entries}
+        self.cancellation = options.ssh.cancellation
+        self._readings = readings
+        self._engines: dict[str, Engine] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def connections(self) -> Mapping[str, Connection]:
+        """Of the hosts that answered."""
+        return {
+            name: reading.connection
+            for name, reading in self._readings.items()
+            if reading.connection is not None
+        }
+
+    def engine_of(self, host: str) -> "Engine":
+        """The Docker engine of a host that answered, over its connection. Raises EngineFailed."""
+        with self._lock:
+            if host not in self._engines:
+                self._engines[host] = self._readings[host].open_engine()
+            return self._engines[host]
+
+    def close(self) -> None:
+        """End every engine and connection."""
+        for engine in self._engines.values():
+            engine.close()
+        for connection in self.connections.values():
+            connection.close()
+
+
+def probe_fleet(
+    inventory: Inventory,
+    options: ProbeOptions,
+    on_progress: OnProgress | None = None,
+    *,
+    only: Collection[str] | None = None,
+) -> Fleet:
+    """The hosts of an inventory as they are now, in its order; all, or those named in `only`.
+
+    A host that cannot be read is in it with its failure. Raises Interrupted, with what was read, on Ctrl-C.
+    """
+    connect = _connector(inventory, options)
+
+    def read_and_leave(entry: HostEntry) -> Reading:
+        reading = read_host(entry, connect)
+        if reading.connection is not None:
+            reading.connection.close()
+        return reading
+
+    entries = _meant(inventory, only)
+    readings: dict[str, Reading] = {}
+    _read_all(entries, read_and_leave, readings, options, on_progress, inventory.vllm.image)
+    return _fleet(entries, readings, inventory.vllm.image)
+
+
+@contextmanager
+def open_fleet(
+    inventory: Inventory,
+    options: ProbeOptions,
+    on_progress: OnProgress | None = None,
+    *,
+    only: Collection[str] | None = None,
+) -> Iterator[OpenFleet]:
+    """As `probe_fleet`, with the connections kept for more questions until the context ends."""
+    connect = _connector(inventory, options)
+    entries = _meant(inventory, only)
+    readings: dict[str, Reading] = {}
+    try:
+        _read_all(
+            entries,
+            lambda entry: read_host(entry, connect),
+            readings,
+            options,
+            on_progress,
+            inventory.vllm.image,
+        )
+    except BaseException:
+        options.ssh.cancellation.cancel()
+        raise
+    opened = OpenFleet(_fleet(entries, readings, inventory.vllm.image), entries, readings, options)
+    with closing(opened):
+        yield opened
+
+
+def _meant(inventory: Inventory, only: Collection[str] | None) -> tuple[HostEntry, ...]:
+    return tuple(entry for entry in inventory.hosts if only is None or entry.name in only)
+
+
+def _connector(inventory: Inventory, options: ProbeOptions) -> Connect:
+    """How one entry is reached; this machine without SSH."""
+    if options.connect is not None:
+        return options.connect
+    hosts = {entry.name: entry for entry in inventory.hosts}
+
+    def connect(entry: HostEntry) -> Connection:
+        if entry.address == LOCAL:
+            from gpuplan.remote.local import LocalConnection
+
+            return LocalConnection()
+        from gpuplan.remote import ssh
+
+        return ssh.connect(entry, options.ssh, hosts)
+
+    return connect
+
+
+def _read_all(
+    entries: Sequence[HostEntry],
+    read: Callable[[HostEntry], Reading],
+    readings: dict[str, Reading],
+    options: ProbeOptions,
+    on_progress: OnProgress | None,
+    image: str | None,
+) -> None:
+    """Fill `readings` by host name, at most `options.jobs` hosts at once; on Ctrl-C nothing is waited for."""
+    failed = 0
+    try:
+        with closing(
+            as_finished([partial(read, entry) for entry in entries], workers=options.jobs)
+        ) as finished:
+            for call in finished:
+                reading = call.result()
+                host = reading.host
+                readings[host.name] = reading
+                failed += host.status is not HostStatus.OK
+                if on_progress is not None:
+                    on_progress(Progress(total=len(entries), done=len(readings), failed=failed, last=host))
+    except KeyboardInterrupt:
+        options.ssh.cancellation.cancel()
+        raise Interrupted(_fleet(entries, readings, image)) from None
+
+
+def _fleet(entries: Sequence[HostEntry], readings: Mapping[str, Reading], image: str | None) -> Fleet:
+    """All hosts in the order of their entries; those that were not read until now as cancelled."""
+    hosts = [
+        _finished(entry, readings[entry.name].host)
+        if entry.name in readings
+        else Host(
+            name=entry.name,
+            address=entry.address,
+            status=HostStatus.FAILED,
+            failure=CANCELLED,
+            labels=entry.labels,
+        )
+        for entry in entries
+    ]
+    return Fleet(
+        hosts=_told_apart(hosts),
+        taken_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        basis=Basis.MEASURED,
+        image=image,
+    )
+
+
+def _finished(entry: HostEntry, host: Host) -> Host:
+    """A host with what the catalogue knows of its devices, under what the inventory keeps back."""
+    gpus = tuple(device_facts.completed(gpu) for gpu in host.gpus)
+    facts = replace(host.facts, conditions=(*host.facts.conditions, *compared(host, entry)))
+    host = replace(host, gpus=gpus, link=host.link or device_facts.link_of(gpus), facts=facts)
+    return with_entry(host, entry)
+
+
+def _told_apart(hosts: Sequence[Host]) -> tuple[Host, ...]:
+    """Two names of one machine are told (GP632): its GPUs would be planned on twice. The first name keeps it."""
+    seen: dict[tuple[str | None, str], str] = {}
+    others: dict[str, list[str]] = {}
+    told: list[Host] = []
+    for host in hosts:
+        keys = [(host.facts.machine_id, gpu.uuid) for gpu in host.gpus if gpu.uuid is not None]
+        first = next((seen[key] for key in keys if key in seen), None)
+        if first is None:
+            seen |= dict.fromkeys(keys, host.name)
+            told.append(host)
+            continue
+        others.setdefault(first, []).append(host.name)
+        detail = f"is the machine that {first} is (same machine-id and GPUs): it is planned on as {first}"
+        failure = HostFailure(stage=Stage.COMMAND.value, detail=detail)
+        told.append(replace(host, status=HostStatus.FAILED, failure=failure, gpus=()))
+    return tuple(_with_namesakes(host, others[host.name]) if host.name in others else host for host in told)
+
+
+def _with_namesakes(host: Host, others: Sequence[str]) -> Host:
+    fact = Fact(
+        code="GP632",
+        severity=Severity.ERROR,
+        subject={"host": host.name},
+        figures={"other": ", ".join(others)},
+    )
+    return replace(host, facts=replace(host.facts, conditions=(*host.facts.conditions, fact)))
