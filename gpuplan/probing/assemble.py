@@ -169,10 +169,9 @@ def _unified(gpus: Iterable[Gpu], machine: host.HostReport) -> Iterator[Fact]:
             yield Fact(code="GP619", severity=Severity.INFO, subject={"gpu": gpu.index}, figures=figures)
 
 
-def _interface_gone(entry: HostEntry, chosen: str | None, net: network.NetworkReport) -> Iterator[Fact]:
-    asked = entry.interface or entry.data_address
-    if asked is None or chosen is not None or not net.interfaces:
-        return
-    found = ", ".join(interface.name for interface in net.interfaces if not interface.virtual)
-    figures = {"interface": asked, "found": found}
-    yield Fact(code="GP634", severity=Severity.ERROR, subject={}, figures=figures)
+def _interface_gone(entry: HostEntry, chosen: str | None, net: network.NetworkReport) -> tuple[Fact, ...]:
+    """GP634 where the inventory names an interface, or the address of one, that the host does not have."""
+    if chosen is not None or not net.interfaces:
+        return ()
+    missing = network.missing_interface(net.interfaces, entry.interface or entry.data_address)
+    return (missing,) if missing is not None else ()
