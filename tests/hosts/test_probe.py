@@ -157,7 +157,7 @@ def test_a_redacted_snapshot_names_nobody_and_plans_alike(fleet: Fleet, tmp_path
 def test_processes_have_their_owners(fleet: Fleet, inventory: Inventory) -> None:
     busy = fleet["h100-b"]
     busy.add_user("alice")
-    pid = busy.start("sleep 100000", user="alice")
+    pid = busy.start("sleep", "100000", user="alice")
     busy.recorded("48213", str(pid))
     holder = probed(fleet, inventory)["h100-b"].gpus[0].processes[0]
     assert (holder.pid, holder.user) == (pid, "alice")
