@@ -174,7 +174,11 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
             code="GP402",
             severity=Severity.WARNING,
             subject={"host": host.name},
-            figures={"stage": host.failure.stage, "detail": host.failure.detail},
+            figures={
+                "stage": host.failure.stage,
+                "detail": host.failure.detail,
+                "address": host.address,
+            },
         )
         for host in request.fleet.hosts
         if host.failure is not None

@@ -9,6 +9,7 @@ from gpuplan.present import check_across_words, check_resource_words
 from gpuplan.present.findings import word
 from gpuplan.present.host_findings import TOOLKIT
 from gpuplan.present.numbers import listed, plural
+from gpuplan.present.unreached import way_back
 
 Words = tuple[str, tuple[str, ...], str | None]
 """Headline, because, fix."""
@@ -49,45 +50,12 @@ def _reached(figures: Figures) -> Words:
     return (f"reached as {figures['user']}" if figures.get("user") else "reached", (), None)
 
 
-_STAGES = {
-    "resolve": (
-        "its name is not known",
-        "correct `address:` in the inventory, or HostName of the host in ~/.ssh/config",
-    ),
-    "connect": (
-        "no connection",
-        "is the machine on, is `address:` and `port:` right, does a firewall drop it? Try: ssh -v {address}",
-    ),
-    "host_key": (
-        "its host key is not accepted",
-        (
-            "a new host: run it on a terminal to see the fingerprint, or --host-key accept-new; a changed key: "
-            "ssh-keygen -R {address}, once you know why it changed"
-        ),
-    ),
-    "authenticate": (
-        "login refused",
-        "put your public key there: ssh-copy-id USER@{address}; or correct `user:` and `identity_file:`",
-    ),
-    "jump": ("the jump host is not reached", "try the way by hand: ssh -v -J JUMP {address}"),
-    "command": (
-        "logged in, but it does not answer",
-        "does `ssh {address} true` come back? Look at its load, its disk and the login shell's start-up files",
-    ),
-    "cancelled": ("broken off", "run the check again"),
-}
-
-
 def _unreached(figures: Figures) -> Words:
     if "stage" not in figures:
         return ("the host was not reached", (), None)
     stage = str(figures["stage"])
-    headline, fix = _STAGES.get(stage, ("not reached", "run ssh -v {address} by hand"))
-    return (
-        f"{headline} ({stage})",
-        (str(figures["detail"]),),
-        fix.format(address=figures.get("address") or "HOST"),
-    )
+    headline, fix = way_back(stage, figures.get("address"))
+    return f"{headline} ({stage})", (str(figures["detail"]),), fix
 
 
 def _docker(figures: Figures) -> Words:

@@ -7,6 +7,7 @@ from typing import Any
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.present import host_findings, memory_findings
 from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, plural, tokens
+from gpuplan.present.unreached import way_back
 from gpuplan.present.words import Worder, Words
 
 
@@ -314,7 +315,9 @@ def _unknown_memory(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> W
 
 
 def _unreachable(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (f"{subject['host']}: not used ({figures['stage']})", (str(figures["detail"]),), None)
+    stage = str(figures["stage"])
+    headline, fix = way_back(stage, figures.get("address"))
+    return f"{subject['host']}: not used ({stage}: {figures['detail']})", (headline,), fix
 
 
 def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:

@@ -9,6 +9,7 @@ from gpuplan.domain.host_facts import HostFacts
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import gib, gpu_range, listed, plural
+from gpuplan.present.unreached import way_back
 
 ROLES = {Severity.ERROR: Role.BAD, Severity.WARNING: Role.WARNING, Severity.INFO: Role.DIM}
 LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -48,6 +49,9 @@ def _row(host: Host, name: int, gpus: int, width: int) -> Iterator[Line]:
         rows = wrapped(f"{host.status.value} – {why}", width - name - 2)
         for number, row in enumerate(rows):
             yield line(title if number == 0 else " " * (name + 2), Span(row[0].text, Role.BAD))
+        if failure is not None:
+            _, fix = way_back(failure.stage, host.address)
+            yield from wrapped(fix, width, first=f"{' ' * (name + 2)}hint: ", role=Role.HINT)
         return
     known = [gpu for gpu in host.gpus if gpu.total_bytes is not None]
     free = sum(gpu.free_bytes or 0 for gpu in known)

@@ -23,6 +23,9 @@ from tests.preflights import DOCKER, host, lost, rung
 if TYPE_CHECKING:
     from gpuplan.remote.docker_engine import Engine
 
+pytestmark = pytest.mark.xdist_group("real ports")
+"""The same real ports are bound by several tests: one worker runs them one after the other."""
+
 LOOPBACK = (Interface(name="eth0", addresses=("127.0.0.1/8",), mtu=1500),)
 
 
