@@ -34,6 +34,7 @@ def command(
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Print the fleet; exit 0 when every host answered, 4 when none has a usable GPU."""
+    from gpuplan.cli.progress import STATUS
     from gpuplan.operations.fleet import see_fleet, usable
     from gpuplan.operations.probe import Interrupted
 
@@ -45,6 +46,7 @@ def command(
         fleet = see_fleet(options)
     except Interrupted as stop:
         fleet, interrupted = stop.fleet, True
+        STATUS.end()
     if snapshot is not None:
         output.remark_age(fleet.taken_at)
     if redact:

@@ -41,6 +41,11 @@ class StatusLine:
     def clear(self) -> None:
         self.show("")
 
+    def end(self) -> None:
+        """Go on below what the terminal has echoed: `^C`."""
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(file=sys.stderr)
+
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leave the terminal to somebody else for a while."""

@@ -1,5 +1,6 @@
 """How a command reaches hosts: SSH settings from the environment and the options, a person asked where one is there."""
 
+import atexit
 import os
 import sys
 from pathlib import Path
@@ -75,4 +76,7 @@ def _questions() -> "Questions | None":
     from gpuplan.cli.questions import TerminalQuestions
 
     person = TerminalQuestions.open()
-    return _Aside(person) if person is not None else None
+    if person is None:
+        return None
+    atexit.register(person.close)  # whoever interrupts a hidden question gets the terminal back as it was
+    return _Aside(person)

@@ -190,7 +190,7 @@ gp_heard() { grep -qi ":$(printf '%04X' "$1") [0-9A-F:]* 0A " /proc/net/tcp /pro
 gp_children=
 gp_leave() { kill $gp_children >/dev/null 2>&1; exit 0; }
 gp_guard() {
-  trap 'kill $!; exit 0' TERM
+  trap 'kill -9 $!; exit 0' TERM
   sleep "$gp_life" &
   wait $!
   kill $gp_children; kill -9 $$

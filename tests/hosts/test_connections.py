@@ -45,21 +45,22 @@ class Person:
         return self.secret
 
 
-def _left() -> tuple[int, list[str]]:
-    return len(list(Path("/proc/self/fd").iterdir())), sorted(thread.name for thread in threading.enumerate())
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    """No descriptor and no thread outlives a test; a thread that is on its way out gets a moment."""
-    before = _left()
+    """No descriptor and no thread of a test outlives it; a thread that is on its way out gets a moment."""
+    before, open_before = set(threading.enumerate()), _descriptors()
     yield
     end = time.monotonic() + 3
-    while _left() != before and time.monotonic() < end:
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and thread.name not in before[1]:
-                thread.join(0.2)
-    assert _left() == before
+    while (set(threading.enumerate()) - before or _descriptors() > open_before) and time.monotonic() < end:
+        for thread in set(threading.enumerate()) - before:
+            thread.join(0.2)
+        time.sleep(0.02)
+    assert set(threading.enumerate()) - before == set()
+    assert _descriptors() <= open_before
 
 
 @pytest.fixture(scope="module")
