@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 DECLARED_NOTE = "the hardware is declared in the inventory, not probed: all of its memory is taken to be free"
 THIS_MACHINE = Inventory(path="", hosts=(HostEntry(name="local", address="local"),))
 """What is planned on when there is no inventory."""
+DECLARE = "declare the hardware in the inventory, for example gpus: {name: H100-80GB, count: 8}"
+MEND = "`gpuplan check` says what to mend on each; --no-probe plans on the hardware the inventory declares"
+GPU_TOOL_FAILED = frozenset({"GP601", "GP602", "GP603", "GP604", "GP605", "GP606", "GP608"})
+"""States in which a host may have GPUs that its tools do not show."""
 _MAX_NAMED = 5
 
 Label = tuple[str, str]
@@ -162,7 +166,7 @@ def require_usable(fleet: Fleet) -> None:
         reasons.append(f"and {rest} more hosts")
     raise NoHostError(
         "no host has a usable GPU: " + "; ".join(reasons),
-        hint="declare the hardware in the inventory, for example gpus: {name: H100-80GB, count: 8}",
+        hint=MEND if fleet.basis is Basis.MEASURED else DECLARE,
     )
 
 
@@ -289,7 +293,8 @@ def _why_unusable(host: Host) -> str:
     if host.status is not HostStatus.OK:
         return host.status.value
     if not host.gpus:
-        return "it has no GPU"
+        codes = [fact.code for fact in host.facts.conditions if fact.code in GPU_TOOL_FAILED]
+        return f"no GPU is seen [{', '.join(codes)}]" if codes else "it has no GPU"
     excluded = sum(gpu.excluded for gpu in host.gpus)
     if excluded == len(host.gpus):
         return f"exclude_gpus leaves out all {excluded} GPUs"

@@ -1,7 +1,10 @@
 """The measuring of a fleet that is open: over connections we own, and over this machine for what is real."""
 
+import random
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +25,6 @@ from tests.preflights import DOCKER, host, lost, rung
 
 if TYPE_CHECKING:
     from gpuplan.remote.docker_engine import Engine
-
-pytestmark = pytest.mark.xdist_group("real ports")
-"""The same real ports are bound by several tests: one worker runs them one after the other."""
 
 LOOPBACK = (Interface(name="eth0", addresses=("127.0.0.1/8",), mtu=1500),)
 
@@ -77,8 +77,21 @@ class Opened:
         raise SocketRefused(f"{host} has no engine")
 
 
+def free_range(count: int) -> tuple[int, int]:
+    """Ports nobody uses, below those the kernel gives to outgoing connections."""
+    for first in random.sample(range(20_000, 32_000, count), 100):
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("", port))
+            except OSError:
+                continue
+            return first, first + count - 1
+    raise AssertionError("all of a hundred ranges are in use")
+
+
 def wanted(opened: Opened) -> Wanted:
-    settings = VllmSettings(service_ports=(25310, 25329), ray_ports=(25400, 25499))
+    settings = VllmSettings(service_ports=free_range(20), ray_ports=free_range(100))
     return Wanted(image="vllm/vllm-openai:v0.33.0", settings=settings, entries=opened.entries)
 
 
