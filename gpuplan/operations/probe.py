@@ -170,16 +170,17 @@ def _connector(inventory: Inventory, options: ProbeOptions) -> Connect:
     """How one entry is reached; this machine without SSH."""
     if options.connect is not None:
         return options.connect
+    from gpuplan.remote.local import LocalConnection
+
     hosts = {entry.name: entry for entry in inventory.hosts}
+    if all(entry.address == LOCAL for entry in inventory.hosts):
+        return lambda _entry: LocalConnection()
+
+    # Imported here, by one thread: not by 64 at once.
+    from gpuplan.remote import ssh
 
     def connect(entry: HostEntry) -> Connection:
-        if entry.address == LOCAL:
-            from gpuplan.remote.local import LocalConnection
-
-            return LocalConnection()
-        from gpuplan.remote import ssh
-
-        return ssh.connect(entry, options.ssh, hosts)
+        return LocalConnection() if entry.address == LOCAL else ssh.connect(entry, options.ssh, hosts)
 
     return connect
 

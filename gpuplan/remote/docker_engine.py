@@ -31,6 +31,9 @@ DIAL_SESSIONS = 7
 ANSWER_LIMIT = 64 * 1024**2
 """Bytes of one answer."""
 
+_IMPORTING = threading.Lock()
+"""Packages whose modules import each other in a circle are found half made by a second thread that imports them."""
+
 for _noisy in ("docker", "urllib3", "requests"):
     logging.getLogger(_noisy).addHandler(logging.NullHandler())
 
@@ -101,7 +104,8 @@ class Engine:
     """One Docker engine; safe to use from several threads."""
 
     def __init__(self, dialer: Dialer, *, timeout: float) -> None:
-        from gpuplan.remote.docker_transport import EngineSession
+        with _IMPORTING:
+            from gpuplan.remote.docker_transport import EngineSession
 
         self.timeout = timeout
         """Seconds a request may take."""
@@ -127,7 +131,8 @@ class Engine:
 
         Raises docker.errors.DockerException when the Docker settings of this machine make no sense.
         """
-        from gpuplan.remote.docker_sdk import EngineClient
+        with _IMPORTING:
+            from gpuplan.remote.docker_sdk import EngineClient
 
         with self._lock:
             if self._api is None:

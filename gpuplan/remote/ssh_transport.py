@@ -23,6 +23,8 @@ from gpuplan.remote.words import printable, seconds, system_words
 GREETING_LIMIT = 16 * 1024
 """Bytes a server may say before its identification."""
 JOIN_SECONDS = 1.0
+NO_GREETING = "nothing was said in time"
+"""Told from a connection that was closed or reset, which paramiko puts into the same exception."""
 
 _log = logging.getLogger("paramiko")
 _log.addHandler(logging.NullHandler())
@@ -69,9 +71,9 @@ class TimedPacketizer(Packetizer):
                 raise EOFError("too much was said before the identification")
             try:
                 part: bytes = self._wire.recv(128)
-            except TimeoutError:
+            except TimeoutError as error:
                 if time.monotonic() >= end:
-                    raise
+                    raise TimeoutError(NO_GREETING) from error
                 continue
             if not part:
                 break
@@ -171,7 +173,7 @@ class SshTransport(paramiko.Transport):
         heard = self.heard
         lines = heard.splitlines()
         if not heard:
-            if isinstance(error, paramiko.SSHException) and "closed" not in str(error):
+            if NO_GREETING in str(error):
                 return f"connected, but no SSH server greeted within {seconds(banner)}"
             return (
                 "connected, but closed before a greeting: no SSH server, a firewall, "
