@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from gpuplan.domain.fleet import Fleet, Host, HostStatus
@@ -171,6 +172,8 @@ def _with_gpu_tests(
     opened: Opened, hosts: Sequence[Host], wanted: Wanted, measures: Mapping[str, HostMeasures]
 ) -> dict[str, HostMeasures]:
     from gpuplan.operations.check_gpu import run_gpu_test
+
+    import_module("docker")  # by one thread: those that run the tests would find it half made
 
     calls: dict[str, Callable[[], GpuTest]] = {}
     tests: dict[str, GpuTest] = {}

@@ -1,7 +1,4 @@
-"""A container with all GPUs, run once on a host and removed: what `docker run --rm --gpus all IMAGE nvidia-smi -L` shows.
-
-Imported by one thread, when such a test is asked for: it brings the docker package with it.
-"""
+"""A container with all GPUs, run once on a host and removed: what `docker run --rm --gpus all IMAGE nvidia-smi -L` shows."""
 
 import re
 import secrets
@@ -9,13 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from docker.errors import DockerException
-from docker.types import DeviceRequest, LogConfig
-from requests.exceptions import RequestException
-
 from gpuplan.planning.preflight_measures import GpuTest, GpuTestOutcome
 from gpuplan.remote.connection import ConnectionFailed, SocketRefused
-from gpuplan.remote.docker_engine import EngineFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +37,12 @@ def run_gpu_test(engine_of: "Callable[[], Serves]", image_id: str, image: str, s
 
     The engine removes it when it ends, so that a connection lost in between leaves nothing. Failures are the outcome.
     """
+    from docker.errors import DockerException
+    from docker.types import DeviceRequest, LogConfig
+    from requests.exceptions import RequestException
+
+    from gpuplan.remote.docker_engine import EngineFailed
+
     try:
         api = engine_of().api
         container = api.create_container(
@@ -79,6 +77,9 @@ def run_gpu_test(engine_of: "Callable[[], Serves]", image_id: str, image: str, s
 
 def _printed(api: Any, container: str, seconds: float) -> tuple[str, bool]:
     """What the container printed, and whether it had to be killed. Attached before it starts: then nothing is missed."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
     output = api.attach(container, stdout=True, stderr=True, stream=True, logs=False)
     killed = threading.Event()
 
