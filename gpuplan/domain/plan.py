@@ -51,6 +51,12 @@ class Parallelism:
         """Ranks of one replica (S0.2): tensor × pipeline × prefill context."""
         return self.tensor * self.pipeline * self.prefill_context
 
+    @property
+    def speaking(self) -> int:
+        """Ranks of the largest group a rank opens channels to before it measures free memory: stages do so in pairs
+        (vLLM `CudaCommunicator`, one communicator for each group of more than one rank)."""
+        return max(self.tensor, 2 if self.world_size > 1 else 1)
+
 
 class Owner(StrEnum):
     """Whose memory it is that cannot be claimed."""
@@ -124,6 +130,8 @@ class Score:
 
     ray: bool
     """Needs Ray, which the engine's official image of that version does not carry."""
+    unready_hosts: int = 0
+    """Hosts on which no container with GPUs can be started as they are."""
     gpus: int
     hosts: int
     stages: int

@@ -40,6 +40,11 @@ def passing_utilization(free: int, total: int) -> float:
     return hundredths / 100
 
 
+def least_utilization(need: int, total: int) -> float:
+    """The smallest gpu_memory_utilization of two digits, at least 0.01, whose budget holds `need` bytes; at most 1.0."""
+    return min(100, max(1, -(-need * 100 // total))) / 100 if total > 0 else 1.0
+
+
 def world_size_line(ranks: int, visible: int) -> str:
     """The refusal when the process sees fewer GPUs than it needs ranks."""
     return f"World size ({ranks}) is larger than the number of available GPUs ({visible}) in this node."

@@ -75,6 +75,19 @@ OLDEST = EngineVersion(0, 8, 0)
 NEWEST_READ = EngineVersion(0, 33, 0)
 
 
+_FIRST_YEAR = 20
+"""Images of a vendor's own are tagged by year and month, `25.09-py3`: no release of vLLM."""
+
+
+def stated_version(text: str) -> EngineVersion | None:
+    """The release that a tag or a label states; None where it states none."""
+    try:
+        version = EngineVersion.parse(text)
+    except UsageError:
+        return None
+    return version if version.major < _FIRST_YEAR else None
+
+
 def version_of(text: str | None) -> EngineVersion:
     """The version asked for, or the default.
 

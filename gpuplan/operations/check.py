@@ -158,13 +158,13 @@ def _measure(connection: Connection, host: Host, wanted: Wanted) -> HostMeasures
             ["sh", "-s"], stdin=script(commands, mark), timeout=longest(commands), limit=OUTPUT_LIMIT
         )
     except ConnectionFailed:
-        return HostMeasures()
+        return HostMeasures(model_looked_for=wanted.model is None)
     outputs = sections(done.stdout, commands, mark)
     files = outputs.get(commands[-1].name, NOT_RUN) if wanted.model is not None else NOT_RUN
     return HostMeasures(
         ports=ports_of(outputs[commands[0].name]),
         model=model_of(files),
-        model_looked_for=files.exit_code == 0,
+        model_looked_for=wanted.model is None or files.exit_code == 0,
     )
 
 

@@ -9,7 +9,7 @@ from gpuplan.domain.plan import Plan, StrategyName
 from gpuplan.domain.workload import Category, ExecutorChoice, GpuSelection, Placement, Workload
 from gpuplan.engine.arguments import parse
 from gpuplan.engine.utilization import gpu_memory_utilization
-from gpuplan.engine.versions import DEFAULT, EngineVersion, version_of
+from gpuplan.engine.versions import DEFAULT, EngineVersion, stated_version, version_of
 from gpuplan.errors import UsageError
 from gpuplan.operations.fleet import DECLARED_NOTE, FleetOptions, load_inventory, read_fleet
 from gpuplan.operations.models import Model, claimed_model, read_model
@@ -152,10 +152,7 @@ def version_of_image(image: str | None) -> EngineVersion | None:
     if image is None:
         return None
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    try:
-        return EngineVersion.parse(tag.partition("-")[0]) if tag else None
-    except UsageError:
-        return None
+    return stated_version(tag.partition("-")[0])
 
 
 def workload_of(options: ServingOptions, version: EngineVersion) -> Workload:

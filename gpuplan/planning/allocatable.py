@@ -14,7 +14,7 @@ not its size (MIG, vGPU, WSL), a deployment that serves is taken to be what the 
 allocates all its memory before it serves. One that does not serve yet is taken to have nothing so far.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuplan.domain.fleet import Basis, Gpu, GpuProcess, Host
@@ -48,10 +48,20 @@ class OurShare:
 
 Ours = Mapping[str, tuple[OurShare, ...]]
 NOTHING_OF_OURS: Ours = {}
+UNPLACED = ""
+"""In place of a UUID."""
+
+
+def ours_on(gpu: Gpu, ours: Ours) -> tuple[OurShare, ...]:
+    """Our containers on a GPU; on one of unknown UUID those that may be there."""
+    return ours.get(gpu.uuid or UNPLACED, ()) if ours else ()
 
 
 def ours_by_gpu(host: Host) -> Ours:
-    """Our containers that hold memory or are about to, by the UUID of each GPU given to them."""
+    """Our containers that hold memory or are about to, by the UUID of each GPU given to them.
+
+    Under UNPLACED, where the UUID of some GPU is unknown: those whose own GPU was not found, each by its largest claim.
+    """
     docker = host.facts.docker
     found: dict[str, tuple[OurShare, ...]] = {}
     if docker is None:
@@ -63,7 +73,18 @@ def ours_by_gpu(host: Host) -> Ours:
         for uuid in dict.fromkeys((*container.gpus, *claims)):
             share = OurShare(container=container, claim_bytes=claims.get(uuid, 0))
             found[uuid] = (*found.get(uuid, ()), share)
+    if found and any(gpu.uuid is None for gpu in host.gpus):
+        found[UNPLACED] = _unplaced(found, {gpu.uuid for gpu in host.gpus})
     return found
+
+
+def _unplaced(found: Ours, known: Container[str | None]) -> tuple[OurShare, ...]:
+    largest: dict[str, OurShare] = {}
+    for share in (share for uuid, shares in found.items() if uuid not in known for share in shares):
+        other = largest.setdefault(share.container.id, share)
+        if share.claim_bytes > other.claim_bytes:
+            largest[share.container.id] = share
+    return tuple(largest.values())
 
 
 def account(gpu: Gpu, ours: tuple[OurShare, ...] = (), host: Host | None = None) -> Account:

@@ -13,7 +13,7 @@ from gpuplan.domain.plan import Parallelism
 from gpuplan.engine import activation
 from gpuplan.engine.capability import unsupported
 from gpuplan.engine.divisibility import Rule, Violation, violations
-from gpuplan.engine.startup import budget_bytes, free_memory_line, world_size_line
+from gpuplan.engine.startup import budget_bytes, free_memory_line, least_utilization, world_size_line
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.planning.estimate import SHORTEST_USEFUL_CONTEXT, Question, estimate
 from gpuplan.planning.offers import Device, Offer
@@ -59,6 +59,9 @@ class Assessment:
     violations: tuple[Violation, ...] = ()
     need_bytes: int | None = None
     """Per rank, where no share of the card is claimed (S0.8) or a claim was given."""
+    own_share: float | None = None
+    """Where no share is asked for: the least of two digits that holds the need on every card. The engine is given it,
+    else it would want its default share of the card to be free."""
 
     @property
     def fits(self) -> bool:
@@ -105,7 +108,7 @@ class Judge:
 
     def start_overhead(self, device: Device, tensor: int) -> int:
         """Bytes the engine's own process holds before it measures free memory; 0 when only a claim is known."""
-        if self.claim_only or self.request.utilization is None:
+        if self.claim_only:
             return 0
         key = (device, tensor)
         known = self._overheads.get(key)
@@ -131,20 +134,27 @@ class Judge:
     def free_enough(self, offer: Offer, assessment: Assessment | None = None, *, tensor: int = 1) -> bool:
         """The engine's first check: the budget (or the need) is free on this card now."""
         if self.request.utilization is None:
-            need = 0 if assessment is None else assessment.need_bytes or 0
-            return offer.allocatable_bytes >= need
+            return assessment is None or offer.allocatable_bytes >= self.need_free(offer, assessment, tensor)
         return offer.allocatable_bytes - self.start_overhead(offer.device, tensor) >= self.budget(
             offer.device
         )
 
-    def free_line(self, offer: Offer, tensor: int) -> str:
+    def need_free(self, offer: Offer, assessment: Assessment, tensor: int) -> int:
+        """Bytes to be free on a card where no share is asked for: the need, which the engine is told as a share of the card."""
+        need, share = assessment.need_bytes or 0, assessment.own_share
+        if share is None:
+            return need
+        return max(need, budget_bytes(offer.total_bytes, share)) + self.start_overhead(offer.device, tensor)
+
+    def free_line(self, offer: Offer, tensor: int, assessment: Assessment | None = None) -> str:
         """What the engine would print when `free_enough` is false."""
+        own = None if assessment is None else assessment.own_share
         free = max(0, offer.allocatable_bytes - self.start_overhead(offer.device, tensor))
         return free_memory_line(
             f"{offer.device.backend}:{offer.index}",
             free,
             offer.total_bytes,
-            self.request.utilization or 1.0,
+            self.request.utilization or own or 1.0,
             self.request.version,
         )
 
@@ -229,11 +239,16 @@ class Judge:
             return Assessment(parallelism=parallelism, violations=broken)
         question = self.question(parallelism, devices)
         memory = estimate(question)
-        need = None
+        need = share = None
         if self.request.utilization is None:
             need = max(sum(term.most for term in rank.terms) + rank.kv_needed_bytes for rank in memory.ranks)
+            share = least_utilization(need, min(device.total_bytes for device in devices))
         return Assessment(
-            parallelism=parallelism, memory=memory, shortfall=_shortfall(memory, question), need_bytes=need
+            parallelism=parallelism,
+            memory=memory,
+            shortfall=_shortfall(memory, question),
+            need_bytes=need,
+            own_share=share,
         )
 
     def _incapable(self, devices: tuple[Device, ...]) -> tuple[Violation, ...]:
@@ -265,15 +280,15 @@ class Judge:
 
     def engine_answer(self, assessment: Assessment, offers: tuple[Offer, ...]) -> EngineAnswer:
         """What the engine would say on these very GPUs, the first failing check first."""
-        tensor = assessment.parallelism.tensor
+        tensor = assessment.parallelism.speaking
         if assessment.violations:
             return EngineAnswer(starts=False, check=StartCheck.LOADING, error=assessment.violations[0].line)
         for offer in offers:
-            if self.request.utilization is not None and not self.free_enough(
-                offer, assessment, tensor=tensor
-            ):
+            if not self.claim_only and not self.free_enough(offer, assessment, tensor=tensor):
                 return EngineAnswer(
-                    starts=False, check=StartCheck.FREE_MEMORY, error=self.free_line(offer, tensor)
+                    starts=False,
+                    check=StartCheck.FREE_MEMORY,
+                    error=self.free_line(offer, tensor, assessment),
                 )
         if assessment.memory is not None:
             return assessment.memory.engine

@@ -32,6 +32,8 @@ def launch_arguments(
         )
     if request.utilization is not None:
         ours.append(("gpu_memory_utilization", request.utilization))
+    elif assessment.own_share is not None:
+        ours.append(("gpu_memory_utilization", assessment.own_share))
     memory = assessment.memory
     if memory is not None:
         if memory.max_model_len > 0 and not request.profile.pooling:

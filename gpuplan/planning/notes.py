@@ -119,7 +119,15 @@ def reasons(
         return ("the selection decides; the other strategies are shown for comparison",)
     if name is StrategyName.DATA_PARALLEL:
         return (f"{best.parallelism.data} replicas on GPUs of their own take {_cost(best)}",)
-    said = [f"it takes {_cost(best)}, the least of what fits"]
+    passed_over = any(
+        item.score.unready_hosts > best.score.unready_hosts
+        and (item.score.gpus, item.score.hosts) < (best.score.gpus, best.score.hosts)
+        for result in results
+        for item in result.candidates
+        if item.verdict is Verdict.FITS
+    )
+    where = " on hosts where it can be started now" if passed_over else ""
+    said = [f"it takes {_cost(best)}, the least of what fits{where}"]
     others = [
         f"{NAMES[result.strategy]} {_cost(result.candidates[0])}"
         for result in results
@@ -138,7 +146,18 @@ def _cost(candidate: Candidate) -> str:
 
 
 def with_reasons(request: PlanRequest, plan: Plan) -> Plan:
-    """The plan with the reasons of its recommendation."""
+    """The plan with the reasons of its recommendation, and what stands against starting it now."""
     if plan.recommended is None:
         return plan
-    return replace(plan, recommended_because=reasons(request, plan.strategies, plan.recommended))
+    said = reasons(request, plan.strategies, plan.recommended)
+    return replace(plan, recommended_because=(*said, *_against(plan)))
+
+
+def _against(plan: Plan) -> list[str]:
+    unready = [fact for fact in plan.facts if fact.code == "GP406"]
+    if not unready:
+        return []
+    names = [str(fact.subject["host"]) for fact in unready]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    codes = ", ".join(sorted({code for fact in unready for code in fact.figures["codes"]}))
+    return [f"it cannot be started on {shown} as things are: {codes} below"]

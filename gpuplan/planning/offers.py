@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
 from gpuplan.domain.plan import FunnelStep, Holding
-from gpuplan.planning.allocatable import NOTHING_OF_OURS, Ours, account, ours_by_gpu
+from gpuplan.planning.allocatable import NOTHING_OF_OURS, Ours, account, ours_by_gpu, ours_on
+from gpuplan.planning.launchable import blocking
 from gpuplan.planning.usable import Hindrance, LeftOut, hindrances
 
 
@@ -47,6 +48,8 @@ class Offer:
     uuid: str | None = None
     held: tuple[Holding, ...] = ()
     """Who has the rest of its memory."""
+    launchable: bool = True
+    """A container can be started on it as its host is now (`planning.launchable`)."""
 
     @property
     def total_bytes(self) -> int:
@@ -69,6 +72,10 @@ class HostOffer:
     def backend(self) -> str:
         return self.offers[0].device.backend
 
+    @property
+    def launchable(self) -> bool:
+        return self.offers[0].launchable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
@@ -84,6 +91,12 @@ class Supply:
     @property
     def offers(self) -> tuple[Offer, ...]:
         return tuple(offer for host in self.hosts for offer in host.offers)
+
+
+def launchable(supply: Supply) -> Supply | None:
+    """The part of a supply on which containers can be started as the hosts are now; None when that is all or nothing."""
+    kept = tuple(host for host in supply.hosts if host.launchable)
+    return replace(supply, hosts=kept) if 0 < len(kept) < len(supply.hosts) else None
 
 
 def whole_cards(host: HostOffer) -> tuple[HostOffer, tuple[Offer, ...]]:
@@ -162,7 +175,8 @@ _Devices = dict[tuple[object, ...], Device]
 
 def _host_offers(host: Host, gpus: list[Gpu], devices: _Devices, ours: Ours) -> Iterable[HostOffer]:
     for backend in sorted({gpu.backend for gpu in gpus}):
-        offers = [_offer(host, gpu, devices, ours) for gpu in gpus if gpu.backend == backend]
+        ready = not blocking(host, backend)
+        offers = [_offer(host, gpu, devices, ours, ready) for gpu in gpus if gpu.backend == backend]
         offers.sort(key=lambda offer: (-offer.allocatable_bytes, offer.index))
         available = host.ram_available_bytes if host.ram_available_bytes is not None else host.ram_total_bytes
         yield HostOffer(
@@ -174,8 +188,8 @@ def _host_offers(host: Host, gpus: list[Gpu], devices: _Devices, ours: Ours) -> 
         )
 
 
-def _offer(host: Host, gpu: Gpu, devices: _Devices, ours: Ours) -> Offer:
-    counted = account(gpu, ours.get(gpu.uuid, ()) if ours and gpu.uuid is not None else (), host)
+def _offer(host: Host, gpu: Gpu, devices: _Devices, ours: Ours, ready: bool) -> Offer:
+    counted = account(gpu, ours_on(gpu, ours), host)
     return Offer(
         host=host.name,
         index=gpu.index,
@@ -183,6 +197,7 @@ def _offer(host: Host, gpu: Gpu, devices: _Devices, ours: Ours) -> Offer:
         allocatable_bytes=counted.allocatable_bytes,
         uuid=gpu.uuid,
         held=counted.held,
+        launchable=ready,
     )
 
 

@@ -103,6 +103,7 @@ def score_of(judge: Judge, assessment: Assessment, groups: Sequence[tuple[str, S
     with_ray = several and executor(judge.request, [len(chosen) for _, chosen in groups]) == "ray"
     return Score(
         ray=with_ray and not ray_in_image(judge.request.version),
+        unready_hosts=sum(1 for _, chosen in groups if not chosen[0].launchable),
         gpus=len(offers),
         hosts=len(groups),
         stages=assessment.parallelism.pipeline,

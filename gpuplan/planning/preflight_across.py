@@ -67,7 +67,7 @@ def identity(hosts: Sequence[Host]) -> Rung:
 def reachability(measured: Reachability | None) -> Rung:
     """Every direction that was tried between the data addresses."""
     name = RungName.REACHABILITY
-    if measured is None:
+    if measured is None or not (measured.tries or measured.unaddressed):
         return unjudged(name, "not_measured")
     outcomes = Counter(item.outcome for item in measured.tries)
     failed = tuple(
@@ -106,7 +106,11 @@ def mtu(hosts: Sequence[Host], wanted: Wanted) -> Rung:
         for item in host.facts.interfaces:
             if item.name == host.facts.data_interface and item.mtu is not None:
                 sizes.setdefault(item.mtu, []).append(host.name)
-    figures = {"sizes": _grouped(sizes), "hosts": sum(map(len, sizes.values()))}
+    figures = {
+        "sizes": _grouped(sizes),
+        "hosts": sum(map(len, sizes.values())),
+        "untold": _untold(hosts, sizes),
+    }
     if figures["hosts"] in {0, 1}:
         return unjudged(RungName.MTU, "mtu_unknown", figures)
     return _alike(RungName.MTU, len(sizes) == 1, "mtu_same", "mtu_differs", figures)
@@ -125,17 +129,28 @@ def clocks(hosts: Sequence[Host]) -> Rung:
     fastest = max(compared, key=lambda name: compared[name])
     slowest = min(compared, key=lambda name: compared[name])
     skew = compared[fastest] - compared[slowest]
-    figures = {"seconds": skew, "fastest": fastest, "slowest": slowest, "limit": CLOCK_LIMIT_SECONDS}
+    figures = {
+        "seconds": skew,
+        "fastest": fastest,
+        "slowest": slowest,
+        "limit": CLOCK_LIMIT_SECONDS,
+        "untold": tuple(host.name for host in hosts if host.name not in offsets),
+    }
     return _alike(RungName.CLOCKS, skew < CLOCK_LIMIT_SECONDS, "clocks_agree", "clocks_differ", figures)
 
 
 def same_driver(hosts: Sequence[Host]) -> Rung:
     """One driver version on all hosts with NVIDIA GPUs."""
     versions: dict[str, list[str]] = {}
-    for host in hosts:
-        if host.facts.driver_version and any(gpu.backend == "cuda" for gpu in host.gpus):
+    with_cuda = [host for host in hosts if any(gpu.backend == "cuda" for gpu in host.gpus)]
+    for host in with_cuda:
+        if host.facts.driver_version:
             versions.setdefault(host.facts.driver_version, []).append(host.name)
-    figures = {"versions": _grouped(versions), "hosts": sum(map(len, versions.values()))}
+    figures = {
+        "versions": _grouped(versions),
+        "hosts": sum(map(len, versions.values())),
+        "untold": _untold(with_cuda, versions),
+    }
     if figures["hosts"] in {0, 1}:
         return unjudged(RungName.SAME_DRIVER, "few_drivers", figures)
     return _alike(RungName.SAME_DRIVER, len(versions) == 1, "driver_same", "driver_differs", figures)
@@ -219,7 +234,16 @@ def _unlike_digests(ours: ModelFiles, theirs: ModelFiles) -> list[str]:
     return [name for name in sorted(mine.keys() & other.keys()) if mine[name] != other[name]]
 
 
+def _untold(hosts: Sequence[Host], groups: Mapping[Value, list[str]]) -> tuple[str, ...]:
+    """Hosts of which the value is not known."""
+    told = {name for names in groups.values() for name in names}
+    return tuple(host.name for host in hosts if host.name not in told)
+
+
 def _alike(name: RungName, alike: bool, same: str, differs: str, figures: Mapping[str, object]) -> Rung:
+    """Green only where the value is known of every host: `untold` names the others."""
+    if alike and figures["untold"]:
+        return unjudged(name, "alike_where_known", figures)
     return Rung(
         name=name,
         status=Status.GREEN if alike else Status.AMBER,

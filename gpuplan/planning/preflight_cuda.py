@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuplan.engine.versions import EngineVersion
-from gpuplan.errors import UsageError
+from gpuplan.engine.versions import EngineVersion, stated_version
 
 Cuda = tuple[int, int]
 
@@ -79,15 +78,16 @@ class Verdict:
 def judge_driver(driver: str, cuda: Cuda, *, data_center: bool) -> Verdict | None:
     """How a driver serves a CUDA release; None when its version is no version or the release is older than 11.
 
-    A release newer than the table is judged by its major release's floor, a major release newer than the table
-    by the newest driver known.
+    A release newer than the table is judged by its major release's floor; of a major release newer than the table
+    nothing is known: None.
     """
     version = _numbers(driver)
-    if not version or cuda[0] < 11:
+    floor = _FLOORS.get(cuda[0])
+    if not version or floor is None:
         return None
-    wanted = next((text for release, text in _DRIVERS if release >= cuda), _DRIVERS[-1][1])
-    floor = _FLOORS.get(cuda[0], wanted)
-    if version >= _numbers(wanted):
+    wanted = next((text for release, text in _DRIVERS if release >= cuda and release[0] == cuda[0]), None)
+    told = wanted or f"newer than {_DRIVERS[-1][1]}"
+    if wanted is not None and version >= _numbers(wanted):
         service = Service.FULL
     elif version >= _numbers(floor):
         service = Service.MINOR
@@ -95,7 +95,7 @@ def judge_driver(driver: str, cuda: Cuda, *, data_center: bool) -> Verdict | Non
         service = Service.FORWARD
     else:
         service = Service.NONE
-    return Verdict(service=service, wanted=wanted, floor=floor)
+    return Verdict(service=service, wanted=told, floor=floor)
 
 
 def is_data_center(names: Iterable[str]) -> bool:
@@ -121,11 +121,8 @@ def cuda_of_tag(image: str) -> Cuda | None:
 
 def cuda_of_vllm(version: str) -> Cuda | None:
     """The CUDA of the official image of a vLLM release."""
-    try:
-        release = EngineVersion.parse(version)
-    except UsageError:
-        return None
-    return next((cuda for first, cuda in _IMAGES if release >= first), None)
+    release = stated_version(version)
+    return next((cuda for first, cuda in _IMAGES if release is not None and release >= first), None)
 
 
 def _tag(image: str) -> str:

@@ -94,7 +94,7 @@ def toolkit(host: Host, test: GpuTest | None, image: str) -> Rung:
     vendors = {item.vendor for item in host.gpus}
     if engine is None:
         return unjudged(RungName.TOOLKIT, "needs_docker")
-    if vendors != {"nvidia"}:
+    if "nvidia" not in vendors:
         return unjudged(RungName.TOOLKIT, "not_nvidia" if vendors else "needs_gpu")
     if test is not None and test.outcome is not GpuTestOutcome.NO_IMAGE:
         return _toolkit_tested(host, test)
@@ -112,8 +112,9 @@ def toolkit(host: Host, test: GpuTest | None, image: str) -> Rung:
 
 
 def _toolkit_tested(host: Host, test: GpuTest) -> Rung:
-    known = {item.uuid for item in host.gpus if item.uuid}
-    expected = len(known) or len(host.gpus)
+    cards = [item for item in host.gpus if item.vendor == "nvidia"]
+    known = {item.uuid for item in cards if item.uuid}
+    expected = len(known) or len(cards)
     seen = len(known & set(test.uuids)) if known else len(test.uuids)
     figures = {
         "seen": seen,

@@ -94,8 +94,8 @@ class HostMeasures:
     gpu_test: GpuTest | None = None
     ports: PortTest | None = None
     model: ModelFiles | None = None
-    model_looked_for: bool = False
-    """Whether the host was asked for the model's files and answered."""
+    model_looked_for: bool = True
+    """False: the host was asked for the model's files and did not answer."""
 
 
 class ReachOutcome(StrEnum):

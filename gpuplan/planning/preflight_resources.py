@@ -87,6 +87,10 @@ def weights(host: Host, wanted: Wanted, measures: HostMeasures, image: Rung) -> 
                 return Rung(name=name, status=Status.AMBER, reason="weights_small", figures=figures)
             return Rung(name=name, status=Status.GREEN, reason="weights_present", figures=figures)
         return Rung(name=name, status=Status.RED, reason="weights_incomplete", figures=figures)
+    if not measures.model_looked_for:
+        return Rung(
+            name=name, status=Status.GREY, reason="weights_not_found_out", figures={"model": need.name}
+        )
     return _weights_room(host, wanted, need.name, need.weights_bytes, image)
 
 
@@ -156,6 +160,9 @@ def ports(host: Host, wanted: Wanted, measures: HostMeasures) -> Rung:
     overlap = ephemeral is not None and any(
         _given_out(bounds, ephemeral, reserved) for bounds in (settings.service_ports, settings.ray_ports)
     )
+    # the SSH server of a host that was reached listens itself: none at all means that the host did not tell
+    tool = test.tool if test is not None else None
+    told = tool is not None or bool(host.facts.listening_ports)
     figures: dict[str, object] = {
         "service_ports": settings.service_ports,
         "ray_ports": settings.ray_ports,
@@ -164,11 +171,13 @@ def ports(host: Host, wanted: Wanted, measures: HostMeasures) -> Rung:
         "ours": tuple(sorted(port for port in ours if port in service or port in ray)),
         "closing": sum(state is PortState.CLOSING for state in taken.values()),
         "ephemeral_ports": ephemeral,
-        "tool": test.tool if test is not None else None,
+        "tool": tool,
     }
     reason, status = _ports_verdict(
-        free_service, _longest_free(ray, foreign), len(ray), bool(foreign), overlap, figures["tool"]
+        free_service, _longest_free(ray, foreign), len(ray), bool(foreign), overlap, tool
     )
+    if status is Status.GREEN and not told:
+        return Rung(name=RungName.PORTS, status=Status.GREY, reason="ports_unknown", figures=figures)
     return Rung(name=RungName.PORTS, status=status, reason=reason, figures=figures)
 
 

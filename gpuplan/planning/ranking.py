@@ -9,12 +9,13 @@ _ORDER = {Verdict.FITS: 0, Verdict.OVERCOMMIT: 1, Verdict.NO_FIT: 2, Verdict.SKI
 
 
 def sort_key(candidate: Candidate, placement: Placement) -> tuple[int, ...]:
-    """Verdict, what the image can run, GPUs, hosts, pipeline stages; then the smallest cards, the fullest of them
-    (binpack) or the emptiest (spread)."""
+    """Verdict, what the image can run, what can be started on the hosts as they are, GPUs, hosts, pipeline stages; then
+    the smallest cards, the fullest of them (binpack) or the emptiest (spread)."""
     score = candidate.score
     return (
         _ORDER[candidate.verdict],
         score.ray,
+        score.unready_hosts,
         score.gpus,
         score.hosts,
         score.stages,

@@ -78,13 +78,14 @@ def busy(
     """
     worst = least_free(judge, offers)
     overhead = judge.start_overhead(worst.device, tensor)
-    own = 0 if assessment is None or judge.request.utilization is not None else assessment.need_bytes or 0
-    need = judge.budget(worst.device) + overhead + own
     share = judge.request.utilization
+    need = judge.budget(worst.device) + overhead
+    if share is None and assessment is not None:
+        need = judge.need_free(worst, assessment, tensor)
     if trial is None:
         passing, fits, lack = _passing(judge, offers, tensor), None, None
     else:
-        passing = _passing(judge, trial.offers, trial.shape.tensor)
+        passing = _passing(judge, trial.offers, trial.shape.speaking)
         fits, lack = _tried(judge, trial, passing)
     return Fact(
         code="GP201",
@@ -102,7 +103,7 @@ def busy(
             "passing_fits": fits,
             "passing_lack": lack,
             "held": worst.held,
-            "line": judge.free_line(worst, tensor),
+            "line": judge.free_line(worst, tensor, assessment),
         },
     )
 

@@ -144,6 +144,10 @@ def _clocks_differ(figures: Figures) -> Words:
     )
 
 
+def _alike_where_known(figures: Figures) -> Words:
+    return (f"alike where it is known; not known of {listed(figures['untold'], 5)}", (), None)
+
+
 def _driver_same(figures: Figures) -> Words:
     (version, hosts), *_ = figures["versions"]
     return (f"{version} on {plural(len(hosts), 'host')}", (), None)
@@ -248,6 +252,7 @@ WORDS: Mapping[str, Callable[[Figures], Words]] = {
     "not_all_reached": _not_all_reached,
     "not_all_tried": _not_all_tried,
     "nothing_listened": _nothing_listened,
+    "alike_where_known": _alike_where_known,
     "mtu_same": _mtu_same,
     "mtu_differs": _mtu_differs,
     "mtu_unknown": _plain("the MTU is known of fewer than two hosts"),

@@ -120,6 +120,14 @@ def _ports_not_listening(figures: Figures) -> Words:
     )
 
 
+def _ports_unknown(figures: Figures) -> Words:
+    return (
+        f"what is taken of {_range(figures['service_ports'])} and {_range(figures['ray_ports'])} is not known",
+        ("no python3 or perl to bind them, and the host did not tell who listens",),
+        "install iproute2 (ss) or python3 on the host",
+    )
+
+
 def _ports_taken(figures: Figures) -> Words:
     seen = [port for port, state in figures["taken"] if state != "bound"]
     look = (
@@ -226,6 +234,7 @@ WORDS: Mapping[str, Callable[[Figures], Words]] = {
     "disk_unknown": _plain("the disk of Docker's data is not known"),
     "no_model": _plain("no model was named", "gpuplan check --model MODEL"),
     "no_model_dir": _plain("where models are kept is not known", "name it: `model_dir:` in the inventory"),
+    "weights_not_found_out": _plain("the host did not answer whether it has the model's files"),
     "weights_unknown": _plain("the size of the weights is not known"),
     "weights_present": _weights_present,
     "weights_incomplete": _weights_incomplete,
@@ -234,6 +243,7 @@ WORDS: Mapping[str, Callable[[Figures], Words]] = {
     "weights_no_room": _weights_no_room,
     "ports_free": _ports_free,
     "ports_not_listening": _ports_not_listening,
+    "ports_unknown": _ports_unknown,
     "ports_taken": _ports_taken,
     "ports_ephemeral": _ports_ephemeral,
     "no_service_port": _no_service_port,

@@ -175,7 +175,9 @@ def _driver_too_old(figures: Figures) -> Words:
 def _driver_unknown(figures: Figures) -> Words:
     found = figures.get("driver")
     return (
-        f"driver version {found!r} tells nothing" if found else "the driver version is not known",
+        f"whether driver {found!r} serves CUDA {figures['cuda']} is not known"
+        if found
+        else "the driver version is not known",
         (),
         None,
     )

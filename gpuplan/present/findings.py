@@ -25,8 +25,8 @@ class Finding:
 
 
 def word(fact: Fact) -> Finding:
-    """The finding for a fact; every code has its words."""
-    headline, because, hint = _WORDS[fact.code](fact.subject, fact.figures)
+    """The finding for a fact; a code without words was seen by another version and saved in a snapshot."""
+    headline, because, hint = _WORDS.get(fact.code, _unknown)(fact.subject, fact.figures)
     return Finding(
         code=fact.code,
         severity=fact.severity,
@@ -374,6 +374,16 @@ def _ray_needed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
             "--executor ray asks for it, or the hosts take unequal numbers of GPUs, which vLLM's own multi-node mode cannot do",
         ),
         "use an image with Ray (--image), or --executor mp with equal GPUs per host",
+    )
+
+
+def _unknown(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    detail = figures.get("detail")
+    because = (detail,) if isinstance(detail, str) and detail else ()
+    return (
+        f"{place(subject)}: a state this version has no words for",
+        because,
+        "upgrade gpuplan, or probe again",
     )
 
 

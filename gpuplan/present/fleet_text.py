@@ -15,6 +15,8 @@ ROLES = {Severity.ERROR: Role.BAD, Severity.WARNING: Role.WARNING, Severity.INFO
 LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 WORTH_TELLING = 256 * 1024**2
 """Bytes in use on a GPU below which nobody needs to ask who holds them: an idle driver."""
+LONGEST_NAME = 160
+"""Characters of a process name that are shown: some are whole command lines."""
 _INDENT = "  "
 
 
@@ -50,7 +52,7 @@ def _row(host: Host, name: int, gpus: int, width: int) -> Iterator[Line]:
         for number, row in enumerate(rows):
             yield line(title if number == 0 else " " * (name + 2), Span(row[0].text, Role.BAD))
         if failure is not None:
-            _, fix = way_back(failure.stage, host.address)
+            _, fix = way_back(failure.stage, host.address or host.name)
             yield from wrapped(fix, width, first=f"{' ' * (name + 2)}hint: ", role=Role.HINT)
         return
     known = [gpu for gpu in host.gpus if gpu.total_bytes is not None]
@@ -134,7 +136,7 @@ def _held(gpu: Gpu, width: int) -> Iterator[Line]:
     if used < WORTH_TELLING:
         return
     owners = [
-        f"{process.name or 'a process'} (pid {process.pid}"
+        f"{_cut(process.name) or 'a process'} (pid {process.pid}"
         + (f", {process.user}" if process.user else "")
         + (f", container {process.container}" if process.container else "")
         + (f") {gib(process.used_bytes)}" if process.used_bytes is not None else ") an unknown share")
@@ -148,6 +150,10 @@ def _held(gpu: Gpu, width: int) -> Iterator[Line]:
         rest=_INDENT * 2,
         role=Role.HELD,
     )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def _summary(fleet: Fleet, width: int) -> Iterator[Line]:

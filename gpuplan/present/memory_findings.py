@@ -123,10 +123,20 @@ def _unified(subject: Given, figures: Given) -> Words:
     )
 
 
+def _not_launchable(subject: Given, figures: Given) -> Words:
+    codes = figures["codes"]
+    return told(
+        f"{subject['host']}: the model fits, but cannot be started there as the host is ({', '.join(codes)})",
+        ("the plan looks at memory; no container would get these GPUs now",),
+        f"see {codes[0]} below or gpuplan explain {codes[0]}, then plan again",
+    )
+
+
 WORDS: dict[str, Worder] = {
     "GP201": _busy,
     "GP211": _unified,
     "GP308": _slices,
     "GP404": _loading,
     "GP405": _full,
+    "GP406": _not_launchable,
 }

@@ -325,6 +325,15 @@ _PAGES = (
         "S4.10",
     ),
     _page(
+        "GP406",
+        "Fits, but cannot be started there yet",
+        "The memory is there, but on this host no container with GPUs can be started as it is: Docker is missing, not running "
+        "or not permitted, cannot hand out GPUs, or the driver does not answer.",
+        "A deployment there would fail before the engine starts. Hosts on which it can be started are preferred.",
+        "Repair what the states named with it say (gpuplan check HOST shows every rung), then plan again.",
+        "probe: states GP602 to GP604 and GP621 to GP629",
+    ),
+    _page(
         "GP501",
         "Unknown architecture",
         "No builder here describes this architecture.",

@@ -29,6 +29,13 @@ _STAGES = {
         "no hardware is declared",
         "write gpus: {{name: H100-80GB, count: 8}} under the host in the inventory, or leave out --no-probe",
     ),
+    "duplicate": (
+        "one machine under two names",
+        (
+            "take one of the names out of the inventory; if they are two machines cloned from one image: "
+            "sudo rm /etc/machine-id && sudo systemd-machine-id-setup there, then reboot"
+        ),
+    ),
     "cancelled": ("broken off", "run it again"),
 }
 

@@ -62,9 +62,10 @@ def assemble(entry: HostEntry, answers: Answers) -> Host:
     received = answers.received - _between(outputs)
     machine = host.report(outputs, sent=answers.sent, received=max(answers.sent, received))
     net = network.report(outputs)
-    devices = (answers.nvidia, amd_smi.report(outputs), npu_smi.report(outputs))
+    devices = tuple(_numbered((answers.nvidia, amd_smi.report(outputs), npu_smi.report(outputs))))
     containers = dict(answers.engine.containers)
-    gpus, links = _numbered(devices)
+    gpus = tuple(gpu for report in devices for gpu in report.gpus)
+    links = tuple(link for report in devices for link in report.links)
     chosen, _ = data_interface(
         net.interfaces, net.rdma, entry.interface, entry.data_address, answers.address, net.default_route
     )
@@ -119,18 +120,34 @@ def _between(outputs: Mapping[str, Output]) -> float:
     return max(0.0, second - first) if first is not None and second is not None else 0.0
 
 
-def _numbered(reports: Iterable[DeviceReport]) -> tuple[tuple[Gpu, ...], tuple[GpuLink, ...]]:
-    """The devices of all vendors; those after the first vendor's are numbered on, so that an index is one device."""
-    gpus: list[Gpu] = []
-    links: list[GpuLink] = []
+def _numbered(reports: Iterable[DeviceReport]) -> Iterator[DeviceReport]:
+    """What every vendor's tools say; the devices after the first vendor's are numbered on, so that an index is one device.
+
+    An index is taken by a device that is listed, by a card divided into slices, and by one that only a state speaks of.
+    """
+    first = 0
     for report in reports:
-        first = max((gpu.index for gpu in gpus), default=-1) + 1
-        gpus += [
-            replace(gpu, index=gpu.index + first, parent=None if gpu.parent is None else gpu.parent + first)
+        yield _moved(report, first) if first else report
+        taken = [index for gpu in report.gpus for index in (gpu.index, gpu.parent) if index is not None]
+        taken += [index for fact in report.conditions if isinstance(index := fact.subject.get("gpu"), int)]
+        first += max(taken, default=-1) + 1
+
+
+def _moved(report: DeviceReport, by: int) -> DeviceReport:
+    return replace(
+        report,
+        gpus=tuple(
+            replace(gpu, index=gpu.index + by, parent=None if gpu.parent is None else gpu.parent + by)
             for gpu in report.gpus
-        ]
-        links += [replace(link, a=link.a + first, b=link.b + first) for link in report.links]
-    return tuple(gpus), tuple(links)
+        ),
+        links=tuple(replace(link, a=link.a + by, b=link.b + by) for link in report.links),
+        conditions=tuple(_moved_state(fact, by) for fact in report.conditions),
+    )
+
+
+def _moved_state(fact: Fact, by: int) -> Fact:
+    index = fact.subject.get("gpu")
+    return replace(fact, subject={**fact.subject, "gpu": index + by}) if isinstance(index, int) else fact
 
 
 def _link(links: tuple[GpuLink, ...]) -> str | None:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuplan.domain.host_facts import Image
-from gpuplan.engine.versions import EngineVersion, ray_in_image
-from gpuplan.errors import UsageError
+from gpuplan.engine.versions import EngineVersion, ray_in_image, stated_version
 from gpuplan.probing.json_values import mapping, natural, text, text_map, texts
 
 _OFFICIAL = re.compile(
@@ -122,11 +121,7 @@ def _of_tag(reference: str) -> re.Match[str] | None:
 
 
 def _readable(version: str) -> str | None:
-    try:
-        EngineVersion.parse(version)
-    except UsageError:
-        return None
-    return version
+    return version if stated_version(version) is not None else None
 
 
 def _ray(repositories: Sequence[str], version: str | None, built: Sequence[str]) -> bool | None:

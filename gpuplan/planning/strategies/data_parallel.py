@@ -11,7 +11,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.plan import Candidate, Parallelism, Role, Score, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import Placement
 from gpuplan.planning.judge import Judge
-from gpuplan.planning.offers import HostOffer, Supply
+from gpuplan.planning.offers import HostOffer, Supply, launchable
 from gpuplan.planning.strategies import multi_host, single_gpu, single_host
 from gpuplan.planning.strategies.outcome import result, skipped
 
@@ -30,7 +30,13 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
     copies = wanted(judge)
     if copies == 1:
         return skipped(StrategyName.DATA_PARALLEL, "one replica is asked for (--replicas N asks for more)")
-    placed, facts = _place(judge, supply, copies)
+    ready = launchable(supply)
+    placed: list[Candidate] = []
+    facts: list[Fact] = []
+    if ready is not None:
+        placed, _ = _place(judge, ready, copies)
+    if len(placed) < copies:
+        placed, facts = _place(judge, supply, copies)
     if len(placed) < copies:
         facts.insert(0, _too_few(copies, len(placed), supply))
         return result(StrategyName.DATA_PARALLEL, (), facts, judge)
@@ -147,6 +153,7 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
         facts=facts,
         score=Score(
             ray=any(item.score.ray for item in placed),
+            unready_hosts=len(_unready(placed)),
             gpus=sum(item.score.gpus for item in placed),
             hosts=len({host.host for host in hosts}),
             stages=max(item.score.stages for item in placed),
@@ -154,6 +161,11 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
             free_bytes=sum(item.score.free_bytes for item in placed),
         ),
     )
+
+
+def _unready(placed: Sequence[Candidate]) -> set[str]:
+    """Hosts that cannot start a container; of a replica over several hosts all count where one cannot."""
+    return {host.host for item in placed if item.score.unready_hosts for host in item.placement}
 
 
 def _room(item: Candidate) -> tuple[int, int]:

@@ -149,6 +149,8 @@ def _unusable(host: Host, gpu: Gpu, left: LeftOut | None) -> str:
     match None if left is None else left.hindrance:
         case Hindrance.LOST:
             return f"GPU {card.index} does not answer or needs a reset (gpuplan explain GP608)"
+        case Hindrance.BARRED:
+            return f"CUDA cannot start on GPU {card.index} (gpuplan explain {left.code if left else None})"
         case Hindrance.DIVIDED:
             slices = ", ".join(str(one.index) for one in host.gpus if one.parent == gpu.index)
             named = (
@@ -211,7 +213,7 @@ def _manual_shapes(judge: Judge, count: int, groups: Groups) -> list[Parallelism
 
 def _failures(judge: Judge, groups: Groups, assessment: Assessment) -> list[Fact]:
     facts = []
-    tensor = assessment.parallelism.tensor
+    tensor = assessment.parallelism.speaking
     trial = refusals.Trial(
         shape=assessment.parallelism, offers=tuple(offer for _, offers in groups for offer in offers)
     )

@@ -59,6 +59,9 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         if len(rooms) < 2:
             facts.append(_no_second_host(backend, len(rooms), supply))
             continue
+        ready = [room for room in rooms if room.host.launchable]
+        if 2 <= len(ready) < len(rooms):
+            candidates.extend(_search(judge, ready).candidates)
         found = _search(judge, rooms)
         candidates.extend(found.candidates)
         if not found.candidates:
@@ -143,7 +146,7 @@ def _search(judge: Judge, rooms: list[_Room]) -> _Found:
             groups = [(room.host.host, room.taken(count)) for room, count in chosen]
             found.candidates.append(candidate(judge, assessment, groups))
         elif found.busy is None:
-            tensor = shape.tensor
+            tensor = shape.speaking
             held = [offer for offer in offers if not judge.free_enough(offer, assessment, tensor=tensor)]
             found.busy = refusals.busy(
                 judge,
@@ -157,7 +160,7 @@ def _search(judge: Judge, rooms: list[_Room]) -> _Found:
 
 
 def _free(judge: Judge, assessment: Assessment, offers: Sequence[Offer]) -> bool:
-    tensor = assessment.parallelism.tensor
+    tensor = assessment.parallelism.speaking
     return all(judge.free_enough(offer, assessment, tensor=tensor) for offer in offers)
 
 

@@ -112,7 +112,7 @@ def _fitting(
 
 
 def _free(judge: Judge, host: HostOffer, positions: tuple[int, ...], assessment: Assessment) -> bool:
-    tensor = assessment.parallelism.tensor
+    tensor = assessment.parallelism.speaking
     return all(judge.free_enough(host.offers[position], assessment, tensor=tensor) for position in positions)
 
 
@@ -170,13 +170,13 @@ def _busy_together(judge: Judge, host: HostOffer, positions: tuple[int, ...]) ->
     chosen = tuple(host.offers[position] for position in positions)
     for shape in shapes(judge, len(chosen)):
         assessment = judge.assess(shape, tuple(offer.device for offer in chosen))
-        held = [o for o in chosen if not judge.free_enough(o, assessment, tensor=shape.tensor)]
+        held = [o for o in chosen if not judge.free_enough(o, assessment, tensor=shape.speaking)]
         if assessment.fits and held:
             yield refusals.busy(
                 judge,
                 host.host,
                 held,
-                tensor=shape.tensor,
+                tensor=shape.speaking,
                 assessment=assessment,
                 trial=refusals.Trial(shape=shape, offers=chosen),
             )

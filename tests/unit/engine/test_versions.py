@@ -18,6 +18,7 @@ from gpuplan.engine.versions import (
     null_block_reserved,
     quantization_removed,
     ray_in_image,
+    stated_version,
     tokens_line,
     version_of,
 )
@@ -136,3 +137,19 @@ def test_scheduler_defaults_follow_card_and_release(
     total = None if gib is None else int(gib * GIB)
     assert batch_defaults(V(version), total, name, capability, "serve") == serve
     assert batch_defaults(V(version), total, name, capability, "llm") == llm
+
+
+@pytest.mark.parametrize(
+    ("tag", "version"),
+    [
+        ("v0.33.0", "0.33.0"),
+        ("0.11.1rc3", "0.11.1"),
+        ("1.0.0", "1.0.0"),
+        ("25.09", None),
+        ("latest", None),
+        ("", None),
+    ],
+)
+def test_a_tag_states_a_release_or_none(tag: str, version: str | None) -> None:
+    stated = stated_version(tag)
+    assert (str(stated) if stated is not None else None) == version

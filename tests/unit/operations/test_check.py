@@ -134,7 +134,7 @@ def test_an_address_that_is_not_the_hosts_is_no_listener_and_the_other_direction
 def test_a_host_that_stops_answering_keeps_its_ladder_and_spoils_no_other(error: Exception | None) -> None:
     here: dict[str, Connection] = {"h1": LocalConnection(), "h2": LocalConnection(), "mute": Silent(error)}
     report = checked([host(name, interfaces=LOOPBACK) for name in here], here)
-    assert rung(report, RungName.PORTS, "mute").reason == "ports_not_listening"
+    assert rung(report, RungName.PORTS, "mute").reason == "ports_unknown"
     assert rung(report, RungName.PORTS, "h1").reason == "ports_free"
     item = rung(report, RungName.REACHABILITY)
     assert item.status is Status.AMBER

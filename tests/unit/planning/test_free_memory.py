@@ -10,7 +10,10 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Gpu, GpuProcess, Host
 from gpuplan.domain.plan import Owner, Plan, StrategyName, Verdict
 from gpuplan.domain.workload import GpuSelection
-from gpuplan.engine.startup import budget_bytes, passing_utilization
+from gpuplan.engine.overhead import start_overhead_bytes
+from gpuplan.engine.startup import budget_bytes, least_utilization, passing_utilization
+from gpuplan.engine.versions import version_of
+from gpuplan.planning.planner import candidate_of
 from gpuplan.present.findings import word
 from gpuplan.units import GIB
 from tests.fleets import host, of, planned
@@ -131,6 +134,63 @@ def test_without_a_share_what_is_missing_is_the_need() -> None:
     fact = busy_fact(made, StrategyName.MANUAL)
     assert fact.figures["gap_bytes"] > 0
     assert "utilization" not in str(word(fact).hint)
+
+
+def test_stages_open_channels_to_each_other_before_free_memory_is_measured() -> None:
+    """Two stages on one host take what a pair takes, not what a process alone takes (GiB of a 79.19 GiB card)."""
+    arguments = "--tensor-parallel-size 1 --pipeline-parallel-size 2"
+    budget = 0.92 * 79.19
+    alone, pair = (
+        start_overhead_bytes(80 * GIB, compute_capability="9.0", tensor=ranks, version=version_of("0.33.0"))
+        / GIB
+        for ranks in (1, 2)
+    )
+    assert alone < pair
+    for free, verdict in (
+        (budget + pair + 0.01, Verdict.FITS),
+        (budget + (alone + pair) / 2, Verdict.NO_FIT),
+    ):
+        made = planned(SMALL, host("a", "H100", 2, free={0: free, 1: free}), arguments=arguments)
+        assert of(made, StrategyName.SINGLE_HOST).verdict is verdict
+
+
+def told_share(made: Plan) -> float:
+    """What the recommended command passes as --gpu-memory-utilization."""
+    best = candidate_of(made)
+    assert best is not None
+    return float(best.vllm_args[best.vllm_args.index("--gpu-memory-utilization") + 1])
+
+
+@pytest.mark.parametrize("free", [79.19, 40.0, 20.0])
+def test_a_model_that_claims_its_need_tells_the_engine_so(free: float) -> None:
+    """Without the flag the engine would want its default share, 0.92, to be free, and refuse to start."""
+    made = planned(SMALL, host("a", "H100", 1, free={0: free}), utilization=None, context=4096)
+    best = candidate_of(made)
+    assert best is not None
+    (card,) = best.placement[0].gpus
+    budget = budget_bytes(card.total_bytes, told_share(made))
+    assert card.claim_bytes <= budget <= card.allocatable_bytes
+    assert best.engine.starts
+
+
+def test_its_share_and_the_context_of_the_process_must_be_free() -> None:
+    share = told_share(planned(SMALL, host("a", "H100", 1), utilization=None, context=4096))
+    total = host("a", "H100", 1).gpus[0].total_bytes or 0
+    needs = (
+        budget_bytes(total, share)
+        + start_overhead_bytes(total, compute_capability="9.0", tensor=1, version=version_of("0.33.0"))
+    ) / GIB
+    for free, verdict in ((needs + 0.01, Verdict.FITS), (needs - 0.01, Verdict.NO_FIT)):
+        made = planned(SMALL, host("a", "H100", 1, free={0: free}), utilization=None, context=4096)
+        assert of(made, StrategyName.SINGLE_GPU).verdict is verdict
+
+
+@given(need=st.integers(0, 2**38), total=st.integers(2**30, 2**38))
+def test_the_least_share_holds_the_need(need: int, total: int) -> None:
+    share = least_utilization(need, total)
+    assert 0.01 <= share <= 1
+    assert budget_bytes(total, share) >= min(need, total)
+    assert share == 0.01 or total * (round(share * 100) - 1) < need * 100
 
 
 # -- unified memory -----------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuplan.domain.fact import Severity
-from gpuplan.domain.fleet import Host
+from gpuplan.domain.fleet import Gpu, Host
 from gpuplan.domain.host_facts import Disk, Interface, OurContainer
 from gpuplan.domain.inventory import HostEntry, VllmSettings
 from gpuplan.planning.preflight_cuda import Service, cuda_of_tag, is_data_center, judge_driver
@@ -148,6 +148,15 @@ def test_the_toolkit_is_judged_by_what_is_registered(
     assert found(judged(host(docker=replace(DOCKER, gpu_support=support))), RungName.TOOLKIT) == expected
 
 
+def test_the_toolkit_counts_beside_a_second_vendor() -> None:
+    amd = Gpu(index=2, name="AMD Instinct MI300X", vendor="amd", backend="rocm", uuid="0x1", total_bytes=GIB)
+    missing = host(docker=replace(DOCKER, gpu_support=False))
+    mixed = replace(missing, gpus=(*missing.gpus, amd))
+    assert found(judged(mixed), RungName.TOOLKIT) == (RED, "toolkit_missing")
+    all_of_them = GpuTest(outcome=GpuTestOutcome.SEEN, uuids=("GPU-h1-0", "GPU-h1-1"))
+    assert after_a_container(all_of_them, mixed) == (GREEN, "test_saw_all")
+
+
 def after_a_container(test: GpuTest, who: Host | None = None) -> tuple[Status, str]:
     measures = {"h1": replace(FREE, gpu_test=test)}
     return found(judged(who or host(), measured=Measured(hosts=measures)), RungName.TOOLKIT)
@@ -191,6 +200,8 @@ def test_a_container_that_was_run_has_the_last_word() -> None:
         ("610.43.02", (13, 3), False, Service.FULL),
         ("595.71.05", (12, 1), False, Service.FULL),
         ("570.86", (12, 7), False, Service.FULL),
+        ("610.43.02", (13, 9), False, Service.MINOR),
+        ("575.51.03", (12, 9), False, Service.FULL),
     ],
 )
 def test_drivers_against_cuda(
@@ -204,6 +215,7 @@ def test_drivers_against_cuda(
 def test_a_driver_or_a_cuda_that_is_none_is_not_judged() -> None:
     assert judge_driver("N/A", (13, 0), data_center=True) is None
     assert judge_driver("390.157", (10, 2), data_center=True) is None
+    assert judge_driver("610.43.02", (14, 0), data_center=True) is None, "newer than anything known"
 
 
 @pytest.mark.parametrize(
@@ -348,6 +360,9 @@ def test_room_for_the_weights() -> None:
     assert found(with_model(disks=disks(model_dir=60.9)), RungName.WEIGHTS) == (RED, "weights_no_room")
     assert found(with_model(disks=()), RungName.WEIGHTS) == (GREY, "no_model_dir")
     assert found(judged(host()), RungName.WEIGHTS) == (GREY, "no_model")
+    silent = Measured(hosts={"h1": replace(FREE, model_looked_for=False)})
+    unsure = judged(host(disks=disks(model_dir=1)), asked=wanted(model=MODEL), measured=silent)
+    assert found(unsure, RungName.WEIGHTS) == (GREY, "weights_not_found_out"), "the files may be there"
 
 
 def test_image_and_weights_on_one_disk_need_room_for_both() -> None:
@@ -388,7 +403,8 @@ def test_ports() -> None:
     assert with_ports(*((port, listening) for port in range(40000, 40064))) == (RED, "no_service_port")
     assert with_ports(*((port, listening) for port in range(41000, 42000, 100))) == (AMBER, "no_ray_block")
     assert with_ports(*((port, listening) for port in range(41000, 41900, 100))) == (AMBER, "ports_taken")
-    assert with_ports(tool=None) == (GREEN, "ports_not_listening")
+    assert with_ports(tool=None, listening_ports=(22,)) == (GREEN, "ports_not_listening")
+    assert with_ports(tool=None) == (GREY, "ports_unknown")
     assert with_ports(tool=None, listening_ports=(22, 41500)) == (AMBER, "ports_taken")
 
 
@@ -475,12 +491,29 @@ def test_reachability() -> None:
     )
     assert found(reached(unaddressed=("h1", "h2")), RungName.REACHABILITY) == (GREY, "not_all_tried")
     assert found(judged(host("h1"), host("h2")), RungName.REACHABILITY) == (GREY, "not_measured")
+    assert found(reached(), RungName.REACHABILITY) == (GREY, "not_measured"), (
+        "nothing tried is nothing reached"
+    )
 
 
 def test_a_large_fleet_says_which_directions_were_tried() -> None:
     told = tell(rung(reached(pair(), pair(source="h2", target="h1"), pairs=1560), RungName.REACHABILITY))
     assert "2 of 1560 directions" in told.headline
     assert "ring and a star" in told.because[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        (RungName.MTU, {"data_interface": None}),
+        (RungName.CLOCKS, {"clock_offset_seconds": None}),
+        (RungName.SAME_DRIVER, {"driver_version": None}),
+    ],
+)
+def test_alike_is_said_of_hosts_that_told_only(name: RungName, fact: dict[str, None]) -> None:
+    report = judged(host("h1"), host("h2"), host("h3", **fact))
+    assert found(report, name) == (GREY, "alike_where_known")
+    assert "not known of h3" in tell(rung(report, name)).headline
 
 
 def test_hosts_are_alike() -> None:

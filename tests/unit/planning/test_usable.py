@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.fleet import Fleet, Gpu, Host
+from gpuplan.domain.fleet import Fleet, Gpu, GpuProcess, Host
 from gpuplan.domain.host_facts import Docker, HostFacts, OurContainer
 from gpuplan.domain.plan import Plan, StrategyName, Verdict
 from gpuplan.domain.workload import GpuSelection
@@ -99,6 +99,14 @@ def test_ours_that_serves_takes_its_claim_only() -> None:
     (card,) = best.placement[0].gpus
     assert card.allocatable_bytes == card.total_bytes - 10 * GIB
     assert [holding.name for holding in card.held] == ["chat"]
+
+
+def test_ours_counts_on_a_gpu_that_does_not_tell_who_it_is() -> None:
+    """The claim of a container whose GPU was not found may be on any GPU of unknown UUID, and on no other."""
+    made = running(host("h1", "H100", 2, free={0: 79.19, 1: 79.19}), ours("h1", 0, "chat", claim=60))
+    unnamed = replace(made, gpus=(replace(made.gpus[0], uuid=None), made.gpus[1]))
+    given = {offer.index: offer.allocatable_bytes for offer in supply_of(Fleet(hosts=(unnamed,))).offers}
+    assert given == {0: int(79.19 * GIB) - 60 * GIB, 1: int(79.19 * GIB)}
 
 
 def test_when_all_are_loading_the_way_out_is_to_wait() -> None:
@@ -285,3 +293,106 @@ def test_a_fleet_without_facts_has_no_new_steps() -> None:
         "memory known",
         "budget free",
     ]
+
+
+# -- what CUDA would refuse ---------------------------------------------
+
+
+def barring(code: str, index: int, mode: str = "") -> Fact:
+    return Fact(
+        code=code, severity=Severity.ERROR, subject={"gpu": index}, figures={"mode": mode, "state": ""}
+    )
+
+
+@pytest.mark.parametrize("fact", [barring("GP616", 0), barring("GP617", 0, "prohibited")])
+def test_a_gpu_on_which_cuda_cannot_start_is_left_out_and_told(fact: Fact) -> None:
+    made = replace(host("a", "H100", 2), facts=HostFacts(conditions=(fact,)))
+    plan = planned(SMALL, made)
+    assert places(plan) == [("a", 1)]
+    assert step(plan, "open to CUDA") == (1, 1, ("a:0",))
+    assert told(plan) == [(fact.code, {"host": "a", "gpu": 0})]
+    with pytest.raises(UsageError, match=f"CUDA cannot start on GPU 0 .*{fact.code}"):
+        planned(SMALL, made, selection=(GpuSelection(host="a", devices=("0",)),))
+
+
+def test_the_slices_of_a_barred_card_are_barred() -> None:
+    made = sliced("h1", 2, spare=1)
+    made = replace(made, facts=HostFacts(conditions=(barring("GP616", 0),)))
+    plan = planned(SMALL, made)
+    assert places(plan) == [("h1", 1)]
+    assert told(plan) == [("GP616", {"host": "h1", "gpu": 0})]
+
+
+def test_in_exclusive_mode_whoever_is_there_keeps_the_next_one_out() -> None:
+    conditions = HostFacts(conditions=(barring("GP617", 0, "exclusive process"),))
+    empty = replace(host("a", "H100", 2), facts=conditions)
+    assert places(planned(SMALL, empty)) == [("a", 0)]
+    desktop = GpuProcess(pid=7, used_bytes=0)
+    taken = replace(empty, gpus=(replace(empty.gpus[0], processes=(desktop,)), empty.gpus[1]))
+    assert places(planned(SMALL, taken)) == [("a", 1)]
+
+
+# -- hosts on which nothing can be started ------------------------------
+
+UNREADY = ["GP602", "GP604", "GP621", "GP622", "GP623", "GP625", "GP626", "GP627", "GP629"]
+
+
+def unready(made: Host, code: str = "GP626") -> Host:
+    return replace(made, facts=HostFacts(conditions=(state(code, Severity.ERROR),)))
+
+
+def notes(made: Plan) -> list[tuple[object, object]]:
+    return [(fact.subject["host"], fact.figures["codes"]) for fact in made.facts if fact.code == "GP406"]
+
+
+@pytest.mark.parametrize("code", UNREADY)
+def test_of_equal_hosts_the_one_that_can_start_it_wins(code: str) -> None:
+    made = planned(SMALL, unready(host("a", "H100", 2), code), host("b", "H100", 2))
+    assert places(made) == [("b", 0)]
+    assert notes(made) == []
+    assert {item.placement[0].host for item in of(made, StrategyName.SINGLE_GPU).candidates} == {"a", "b"}
+
+
+@pytest.mark.parametrize("code", UNREADY)
+def test_where_there_is_no_other_host_it_is_told_that_nothing_can_be_started(code: str) -> None:
+    made = planned(SMALL, unready(host("a", "H100", 1), code))
+    assert places(made) == [("a", 0)]
+    assert notes(made) == [("a", [code])]
+    assert made.recommended_because[-1] == f"it cannot be started on a as things are: {code} below"
+    first = made.facts[0]
+    assert (first.code, first.severity) == ("GP406", Severity.WARNING)
+    finding = word(first)
+    assert "fits, but cannot be started there" in finding.headline
+    assert code in finding.headline
+
+
+def test_states_that_keep_nothing_from_starting_are_no_reason() -> None:
+    mild = replace(host("a", "H100", 1), facts=HostFacts(conditions=(state("GP628"), state("GP614", gpu=0))))
+    made = planned(SMALL, mild, host("b", "H100", 1))
+    assert places(made) == [("a", 0)]
+    assert notes(made) == []
+    other_vendor = unready(host("a", "H100", 1))
+    other_vendor = replace(other_vendor, gpus=(replace(other_vendor.gpus[0], backend="rocm", vendor="amd"),))
+    assert notes(planned(SMALL, other_vendor)) == [], "GP626 is about NVIDIA's container toolkit"
+
+
+def test_more_gpus_that_can_be_used_now_come_before_fewer_that_cannot() -> None:
+    made = planned("Qwen__Qwen3-32B", unready(host("a", "H100", 1)), host("b", "L40S", 4))
+    assert {name for name, _ in places(made)} == {"b"}
+    assert "on hosts where it can be started now" in made.recommended_because[0]
+
+
+def test_replicas_and_groups_stay_on_hosts_that_can_start_them() -> None:
+    replicas = planned(SMALL, unready(host("a", "H100", 2)), host("b", "H100", 2), replicas=2)
+    assert places(replicas) == [("b", 0), ("b", 1)]
+    three = planned(SMALL, unready(host("a", "H100", 2)), host("b", "H100", 2), replicas=3)
+    assert notes(three) == [("a", ["GP626"])]
+    fleet = [unready(host(name, "H100", 8)) for name in "ab"] + [host(name, "H100", 8) for name in "cd"]
+    group = planned(HUGE, *fleet)
+    assert {name for name, _ in places(group)} == {"c", "d"}
+    assert notes(group) == []
+    uneven = planned(HUGE, *fleet[:2], host("c", "H100", 7), host("d", "H100", 6))
+    assert {name for name, _ in places(uneven)} == {"c", "d"}, "not the roomiest, the ones that can"
+    mixed = planned(HUGE, *fleet[:3])
+    assert "c" in {name for name, _ in places(mixed)}
+    assert notes(mixed) == [("a", ["GP626"])]

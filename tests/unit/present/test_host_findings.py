@@ -192,3 +192,11 @@ def test_what_a_host_said_cannot_move_the_cursor() -> None:
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "gone" in shown
+
+
+def test_a_code_of_another_version_has_words() -> None:
+    fact = Fact(code="GP999", severity=Severity.ERROR, subject=HOST, figures={"detail": "it said so"})
+    finding = word(fact)
+    assert (finding.code, finding.because) == ("GP999", ("it said so",))
+    assert finding.headline.startswith("h1: ")
+    assert finding.hint is not None
