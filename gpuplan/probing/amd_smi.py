@@ -6,8 +6,9 @@ command, which is then asked without flags.
 """
 
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,10 @@ _SECONDS = 15
 _INTEGRATED_BYTES = 4 * GIB
 """A device with less memory of its own is taken for graphics inside a CPU: no tool is missed for it."""
 
+_FB_TOTAL = ("vram_total", "fb_total")
+_FB_USED = ("vram_used", "fb_used")
+"""Frame buffer in the releases before ROCm 6, in two spellings."""
+_PEER = re.compile(r"gpu_(\d{1,4})")
 _FIND = (
     'for t in "$(command -v {tool})" /opt/rocm/bin/{tool} /opt/rocm-*/bin/{tool}; do [ -x "$t" ] && break; t=; done\n'
     '[ -n "$t" ] || {{ echo "{tool}: not found"; exit 127; }}\n'
@@ -125,11 +130,12 @@ def _described(
 
 def _gpu(index: int, static: Mapping[str, Any], metric: Mapping[str, Any]) -> Gpu:
     at = json_text.at
-    sizes = (at(static, "vram", "size"), at(static, "vram", "vram_size"), at(static, "vram", "size_mb"))
-    totals = (at(metric, "mem_usage", "total_vram"), *sizes, at(static, "vram", "vram_size_mb"))
-    total = next((size for size in map(_bytes, totals) if size), None)
+    sizes = [at(static, "vram", key) for key in ("size", "vram_size", "size_mb", "vram_size_mb")]
+    told = (at(metric, "mem_usage", "total_vram"), *(at(metric, "fb_usage", key) for key in _FB_TOTAL))
+    total = next((size for size in map(_bytes, (*told, *sizes)) if size), None)
     free = _bytes(at(metric, "mem_usage", "free_vram"))
-    used = _bytes(at(metric, "mem_usage", "used_vram"))
+    taken = (at(metric, "mem_usage", "used_vram"), *(at(metric, "fb_usage", key) for key in _FB_USED))
+    used = next((size for size in map(_bytes, taken) if size is not None), None)
     if free is None and total is not None and used is not None:
         free = max(0, total - used)
     temperatures = (at(metric, "temperature", sensor) for sensor in ("hotspot", "edge"))
@@ -170,13 +176,12 @@ def _processes(outputs: Mapping[str, Output]) -> dict[int, tuple[GpuProcess, ...
     found: dict[int, dict[int, GpuProcess]] = {}
     for entry in _records(outputs, "amd_process", "gpu_data"):
         index = json_text.whole(entry.get("gpu"))
-        listed = entry.get("process_list")
-        if index is None or not isinstance(listed, list):
+        if index is None:
             continue
-        for item in listed:
-            told = json_text.at(item, "process_info")
+        for told in _process_entries(entry):
             pid = json_text.whole(json_text.at(told, "pid"))
-            used = _bytes(json_text.at(told, "memory_usage", "vram_mem"), unit="B")
+            held = json_text.at(told, "memory_usage", "vram_mem")
+            used = _bytes(held if held is not None else json_text.at(told, "mem_usage"), unit="B")
             if pid is None or pid < 1 or used == 0:
                 continue
             name = json_text.words_of(json_text.at(told, "name")).rsplit("/", 1)[-1]
@@ -191,22 +196,46 @@ def _processes(outputs: Mapping[str, Output]) -> dict[int, tuple[GpuProcess, ...
     }
 
 
+def _process_entries(entry: Mapping[str, Any]) -> Iterator[object]:
+    """The processes of a GPU: a list, before ROCm 6.1 named `values`; there a single one stands beside the GPU's number."""
+    for name in ("process_list", "values"):
+        listed = entry.get(name)
+        for item in listed if isinstance(listed, list) else ():
+            yield from _process_entries(item) if isinstance(item, Mapping) else ()
+    yield from (value for key, value in entry.items() if key.startswith("process_info"))
+
+
 def _links(topology: list[Mapping[str, Any]]) -> tuple[GpuLink, ...]:
+    buses = {rocm_smi.bus_id(entry.get("bdf")): json_text.whole(entry.get("gpu")) for entry in topology}
     found: dict[tuple[int, int], str] = {}
     for entry in topology:
         a = json_text.whole(entry.get("gpu"))
-        peers = entry.get("links")
-        for peer in peers if isinstance(peers, list) else ():
-            b = json_text.whole(json_text.at(peer, "gpu"))
-            kind = json_text.words_of(json_text.at(peer, "link_type")).upper()
+        for b, told in _peers(entry, buses):
+            kind = json_text.words_of(told).upper()
             if a is not None and b is not None and a != b and kind not in {"", "SELF"}:
                 found[min(a, b), max(a, b)] = kind
     return tuple(GpuLink(a=a, b=b, kind=kind) for (a, b), kind in sorted(found.items()))
 
 
+def _peers(
+    entry: Mapping[str, Any], buses: Mapping[str | None, int | None]
+) -> Iterator[tuple[int | None, object]]:
+    """The other GPUs and the links to them: a list, before ROCm 6.2 an object by `gpu_1` or by bus."""
+    peers = entry.get("links")
+    for peer in peers if isinstance(peers, list) else ():
+        yield json_text.whole(json_text.at(peer, "gpu")), json_text.at(peer, "link_type")
+    kinds = entry.get("link_type")
+    for key, kind in kinds.items() if isinstance(kinds, Mapping) else ():
+        number = _PEER.fullmatch(key)
+        yield int(number.group(1)) if number is not None else buses.get(rocm_smi.bus_id(key) or ""), kind
+
+
 def _conditions(found: tuple[Gpu, ...], outputs: Mapping[str, Output]) -> list[Fact]:
     metric = _entries(outputs, "amd_metric")
-    slices = _partitioned(_entries(outputs, "amd_static"))
+    static = _entries(outputs, "amd_static")
+    slices = (
+        _partitioned(static) if static else rocm_smi.partitioned(outputs.get("amd_rocm_smi", NOT_RUN).text)
+    )
     facts = []
     for gpu in found:
         subject = {"gpu": gpu.index}
@@ -247,7 +276,9 @@ def _failure(outputs: Mapping[str, Output]) -> Fact | None:
         ("amd-smi", outputs.get("amd_static", NOT_RUN)),
         ("rocm-smi", outputs.get("amd_rocm_smi", NOT_RUN)),
     )
-    present = [(tool, output) for tool, output in tools if not output.missing and output != NOT_RUN]
+    present = [
+        (tool, output) for tool, output in tools if not tool_failure.is_missing(output) and output != NOT_RUN
+    ]
     for tool, output in present:
         listed = next(json_text.documents(output.text), None)
         detail = "it lists no GPU" if listed is not None and output.exit_code == 0 else ""

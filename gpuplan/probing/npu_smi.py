@@ -52,6 +52,8 @@ COMMANDS: tuple[Command, ...] = (
 _VERSION = re.compile(r"npu-smi\s+\S+\s+Version:\s*([\w.+-]{1,40})")
 _USED_OF_TOTAL = re.compile(r"(\d{1,9})\s{0,8}/\s{0,8}(\d{1,9})")
 _NUMBER = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?")
+_MAP_HEADS = ("NPU ID", "Chip ID", "Chip Logic ID")
+_WIDE_GAP = re.compile(r"\s{2,}|\t")
 _VERDICT = re.compile(r"^.{0,300}\bret is -\d{1,6}", re.MULTILINE)
 _CANN_VERSION = re.compile(r"^version=([\w.+-]{1,40})\s*$", re.IGNORECASE | re.MULTILINE)
 
@@ -79,7 +81,7 @@ def report(outputs: Mapping[str, Output]) -> DeviceReport:
     version = _VERSION.search(info.text)
     return DeviceReport(
         vendor=_VENDOR,
-        gpus=tuple(replace(chip.gpu, processes=processes.get((chip.card, chip.chip), ())) for chip in chips),
+        gpus=tuple(replace(chip.gpu, processes=_of(chip, chips, processes)) for chip in chips),
         driver_version=version.group(1) if version is not None else None,
         runtime_version=_cann(outputs.get("npu_cann", NOT_RUN).text),
         conditions=(*_unanswered(outputs), *(fact for chip in chips for fact in _conditions(chip))),
@@ -158,18 +160,30 @@ def _numbered(chips: list[_Chip], logic: Mapping[tuple[int, int], int]) -> list[
 
 
 def _logic_ids(output: Output) -> dict[tuple[int, int], int]:
-    """(card, chip) to chip logic id from `npu-smi info -m`; the control chip of a card (`Mcu`) has none."""
+    """(card, chip) to chip logic id from `npu-smi info -m`; the control chip of a card (`Mcu`) has none.
+
+    Columns are found by their heads: an Ascend 950 has a slot between card and chip, and no logic id.
+    """
     found = {}
+    columns = list(_MAP_HEADS)
     for line in output.text.splitlines()[:_MOST_LINES]:
         words = line[:1000].split()
-        if len(words) >= 4 and all(word.isdecimal() and len(word) < 7 for word in words[:3]):
-            found[int(words[0]), int(words[1])] = int(words[2])
+        if words[:2] == ["NPU", "ID"]:
+            columns = _WIDE_GAP.split(line[:1000].strip())
+        if not set(_MAP_HEADS) <= set(columns) or len(words) < len(columns):
+            continue
+        card, chip, logic = (words[columns.index(head)] for head in _MAP_HEADS)
+        if all(word.isdecimal() and len(word) < 7 for word in (card, chip, logic)):
+            found[int(card), int(chip)] = int(logic)
     return found
 
 
-def _processes(rows: Sequence[Sequence[str]]) -> dict[tuple[int, int], tuple[GpuProcess, ...]]:
-    """Processes of the second table by (card, chip); a name may be blank, figures are MiB."""
-    found: dict[tuple[int, int], list[GpuProcess]] = {}
+def _processes(rows: Sequence[Sequence[str]]) -> dict[tuple[int, int | None], tuple[GpuProcess, ...]]:
+    """Processes of the second table by (card, chip); a name may be blank, figures are MiB.
+
+    A tool that counts no chips there has cards of one chip: the chip is None.
+    """
+    found: dict[tuple[int, int | None], list[GpuProcess]] = {}
     begun = False
     for cells in rows:
         if len(cells) >= 2 and cells[1].casefold().startswith("process id"):
@@ -177,13 +191,22 @@ def _processes(rows: Sequence[Sequence[str]]) -> dict[tuple[int, int], tuple[Gpu
             continue
         place = cells[0].split()
         numbers = [word.isdecimal() and len(word) < 10 for word in (*place, *cells[1:2])]
-        if not begun or len(cells) < 4 or len(place) != 2 or numbers != [True, True, True]:
+        if not begun or len(cells) < 4 or len(place) not in {1, 2} or not all(numbers):
             continue
         memory = cells[3]
         used = int(memory) * MIB if memory.isdecimal() and len(memory) < 10 else None
         process = GpuProcess(pid=int(cells[1]), name=tool_failure.one_line(cells[2]), used_bytes=used)
-        found.setdefault((int(place[0]), int(place[1])), []).append(process)
+        chip = int(place[1]) if len(place) == 2 else None
+        found.setdefault((int(place[0]), chip), []).append(process)
     return {place: tuple(held) for place, held in found.items()}
+
+
+def _of(
+    chip: _Chip, chips: Sequence[_Chip], held: Mapping[tuple[int, int | None], tuple[GpuProcess, ...]]
+) -> tuple[GpuProcess, ...]:
+    """The processes of a chip; those of a card are its only chip's."""
+    alone = sum(other.card == chip.card for other in chips) == 1
+    return (*held.get((chip.card, chip.chip), ()), *(held.get((chip.card, None), ()) if alone else ()))
 
 
 def _conditions(chip: _Chip) -> Iterator[Fact]:
@@ -205,7 +228,7 @@ def _unanswered(outputs: Mapping[str, Output]) -> list[Fact]:
 def _failure(outputs: Mapping[str, Output], info: Output) -> Fact | None:
     """Why no chip is in the report; None where neither the tool nor a device is."""
     devices = [line for line in outputs.get("npu_pci", NOT_RUN).text.splitlines() if line.strip()]
-    if not info.missing and info != NOT_RUN:
+    if not tool_failure.is_missing(info) and info != NOT_RUN:
         verdict = _VERDICT.search(info.text[:100_000])
         detail = tool_failure.one_line(verdict.group()) if verdict is not None else ""
         return tool_failure.failure(_TOOL, info, seconds=_SECONDS, detail=detail)

@@ -44,24 +44,33 @@ class Table:
 
 
 def parse(text: str) -> Table:
-    """Read the rows under the last header; lines of any other kind are passed over."""
-    lines = text.splitlines()
+    """Read the answer with most rows, of those the one with most columns; other lines are passed over.
+
+    A lost card makes the long query end with an error after all rows of the others: the short one is there as well.
+    """
+    lines = [line for line in text.splitlines() if "\0" not in line and len(line) <= _LINE_LIMIT]
     heads = [number for number, line in enumerate(lines) if line.replace(" ", "").startswith("index,")]
-    if not heads:
-        return Table()
-    kept = (line for line in lines[heads[-1] :] if "\0" not in line and len(line) <= _LINE_LIMIT)
-    rows = list(csv.reader(kept, skipinitialspace=True, quoting=csv.QUOTE_NONE))
+    found: list[dict[str, str]] = []
+    for begin, end in zip(heads, [*heads[1:], len(lines)], strict=False):
+        rows = _rows(lines[begin:end])
+        if (len(rows), len(rows[0]) if rows else 0) > (len(found), len(found[0]) if found else 0):
+            found = rows
+    return Table(
+        cards=tuple(_card(row) for row in found),
+        driver_version=next((word for row in found if (word := known(row.get("driver_version")))), None),
+    )
+
+
+def _rows(lines: Sequence[str]) -> list[dict[str, str]]:
+    """The rows below a header, by the names of their columns without units."""
+    rows = list(csv.reader(lines, skipinitialspace=True, quoting=csv.QUOTE_NONE))
     columns = [_UNIT.sub("", column.strip()) for column in rows[0]]
     found = [
         dict(zip(columns, _fitted(row, len(columns)), strict=True))
         for row in rows[1:]
         if len(row) >= len(columns)
     ]
-    found = [row for row in found if row["index"].strip().isdecimal()]
-    return Table(
-        cards=tuple(_card(row) for row in found),
-        driver_version=next((word for row in found if (word := known(row.get("driver_version")))), None),
-    )
+    return [row for row in found if row["index"].strip().isdecimal()]
 
 
 def _fitted(row: Sequence[str], width: int) -> Sequence[str]:

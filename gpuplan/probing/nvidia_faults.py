@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.probing.nvidia_values import bus_id, one_line
 from gpuplan.probing.output import Output
+from gpuplan.probing.tool_failure import is_missing
 
 TOOL = "nvidia-smi"
 _NO_ANSWER = (
@@ -19,18 +20,21 @@ _NO_ANSWER = (
     "driver is not loaded",
 )
 _MISMATCH = "driver/library version mismatch"
-_DENIED = ("insufficient permissions", "permission denied")
+_DENIED = ("insufficient permissions", "sufficient permissions", "suffient permissions", "permission denied")
+"""The third is how nvidia-smi writes it."""
 _NONE_FOUND = ("no devices were found", "no devices found")
 _ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
+_INDEX = r"(?P<index>\d{1,3})\b(?!:[0-9A-Fa-f]{2}:)"
 _LOST = re.compile(
-    rf"Unable to determine the device handle for gpu\s*(?:(?P<bus>{_ADDRESS})|(?P<index>\d{{1,3}})\b(?::\s*(?P<at>{_ADDRESS}))?)?"
+    rf"Unable to determine the device handle for gpu\s*(?:(?P<bus>{_ADDRESS})|{_INDEX}(?::\s*(?P<at>{_ADDRESS}))?)?"
     r":?[ \t]*(?P<why>[^\n]*)",
     re.IGNORECASE,
 )
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?\):"
+    r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})[^)\n]{0,40}\):"
     r"\s*(?P<xid>\d{1,4}),?\s*(?P<text>.*)"
 )
+"""Behind the bus a card cut by MIG names the instance: `(PCI:0000:01:00 GPU-I:05)`."""
 _FALLEN = re.compile(
     rf"NVRM: The NVIDIA GPU (?P<bus>{_ADDRESS})[^\n]*\n(?:[^\n]*PCI ID[^\n]*\n)?[^\n]*fallen off the bus",
     re.IGNORECASE,
@@ -97,9 +101,7 @@ def failure(output: Output, devices: int, seconds: float) -> Fact | None:
         return None
     low = output.text.lower()
     line = _telling(output.text)
-    if output.exit_code == 126 and any(word in low for word in _DENIED):
-        return _error("GP605", tool=TOOL, detail=line)
-    if output.missing:
+    if is_missing(output):
         if not devices:
             return None
         return Fact(code="GP601", severity=Severity.WARNING, subject={}, figures={"devices": devices})

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpuplan.probing.nvidia_cards import Card, Slice
+from gpuplan.probing.nvidia_cards import Card, Memory, Slice
 
-_CARD = re.compile(r"^GPU\s+(\d+):\s*(.*?)\s*\(UUID:\s*([^)\s]+)\)")
+_CARD = re.compile(r"^\s*GPU\s+(\d+):\s*(.*?)\s*\(UUID:\s*([^)\s]+)\)")
 _SLICE = re.compile(r"^\s+MIG\s+(\S+)\s+Device\s+(\d+):\s*\(UUID:\s*([^)\s]+)\)")
 _OLD = re.compile(r"MIG-GPU-[0-9a-f-]+/(\d+)/(\d+)$")
 """UUID of a slice before driver 470: card, GPU instance, compute instance."""
@@ -57,3 +57,22 @@ def joined(card: Card, listed: Iterable[Listed]) -> Card:
         for part in card.slices
     )
     return replace(card, index=found.index, slices=slices or found.slices, mig=card.mig or bool(found.slices))
+
+
+def left_over(cards: Iterable[Card], listed: Iterable[Listed]) -> Iterable[Card]:
+    """Cards only the list names: they are there, with a memory nobody told. Each index and UUID is given once."""
+    found = list(cards)
+    uuids, indexes = {card.uuid for card in found}, {card.index for card in found}
+    for one in listed:
+        if one.uuid in uuids or one.index in indexes:
+            continue
+        uuids.add(one.uuid)
+        indexes.add(one.index)
+        yield Card(
+            index=one.index,
+            name=one.name,
+            uuid=one.uuid,
+            memory=Memory(detail="only nvidia-smi -L names this GPU"),
+            mig=bool(one.slices),
+            slices=one.slices,
+        )

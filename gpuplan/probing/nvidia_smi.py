@@ -82,10 +82,9 @@ def report(outputs: Mapping[str, Output]) -> DeviceReport:
     matrix = topology.parse(outputs.get(TOPOLOGY.name, NOT_RUN).text)
     owners = process_owners.parse(outputs.get(OWNERS.name, NOT_RUN).text)
     nodes = {device.bus: device.numa_node for device in pci}
-    cards = [
-        _placed(nvidia_listing.joined(card, listed), matrix.numa, nodes)
-        for card in _together(log.cards, table.cards)
-    ]
+    known = [nvidia_listing.joined(card, listed) for card in _together(log.cards, table.cards)]
+    known += list(nvidia_listing.left_over(known, listed))
+    cards = [_placed(card, matrix.numa, nodes) for card in known]
     gpus, states = devices(cards)
     indexes = {card.bus: card.index for card in cards if card.bus is not None}
     texts = [outputs.get(command.name, NOT_RUN).text for command in _TELLING]

@@ -53,8 +53,8 @@ def parse(text: str) -> Log:
         number += 1
     return Log(
         cards=tuple(cards),
-        driver_version=known(_tagged(head, "driver_version")),
-        cuda_version=known(_tagged(head, "cuda_version")),
+        driver_version=_version(head, "driver_version", "kmd_version"),
+        cuda_version=_version(head, "cuda_version", "cuda_umd_version"),
         whole="</nvidia_smi_log>" in body and len(cards) == number,
     )
 
@@ -81,6 +81,15 @@ def _element(text: str) -> Element | None:
         return fromstring(_LOOSE.sub("&amp;", text))
     except ParseError:
         return None
+
+
+def _version(head: str, *tags: str) -> str | None:
+    """The first that is told; drivers since 610 write behind the older ones that they will go."""
+    for tag in tags:
+        word = known(_tagged(head, tag))
+        if word is not None:
+            return word.split()[0]
+    return None
 
 
 def _tagged(head: str, tag: str) -> str | None:
@@ -124,8 +133,12 @@ def _slice(part: Element) -> Slice:
     return Slice(
         number=integer(part.findtext("index")) or 0,
         instance=_instance(part),
-        memory=_memory(part.find("fb_memory_usage")),
+        memory=_memory(_first(part, "fb_memory_usage", "shared_fb_memory_usage")),
     )
+
+
+def _first(element: Element, *tags: str) -> Element | None:
+    return next((found for tag in tags if (found := element.find(tag)) is not None), None)
 
 
 def _instance(element: Element) -> tuple[int, int] | None:
@@ -170,9 +183,7 @@ def _states(gpu: Element, memory: Memory) -> Iterable[Fact]:
         (gpu.findtext("fabric/state") or "").strip(), (gpu.findtext("fabric/status") or "").strip()
     )
     yield from nvidia_states.compute_mode(gpu.findtext("compute_mode"))
-    yield from nvidia_states.display(
-        (gpu.findtext("display_active") or "").strip() == "Enabled" or _yes(gpu, "display_attached")
-    )
+    yield from nvidia_states.display((gpu.findtext("display_active") or "").strip() == "Enabled")
     licence = gpu.find("vgpu_software_licensed_product")
     licence = licence if licence is not None else gpu.find("grid_licensed_product")
     yield from nvidia_states.virtual(

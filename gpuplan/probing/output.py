@@ -13,10 +13,6 @@ class Output:
     timed_out: bool = False
     truncated: bool = False
 
-    @property
-    def missing(self) -> bool:
-        return self.exit_code in {126, 127}
-
 
 NOT_RUN = Output(text="", exit_code=None)
 """The probe did not come to this command."""

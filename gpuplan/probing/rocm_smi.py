@@ -5,6 +5,7 @@ Memory is in bytes there.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,11 +23,16 @@ INSTINCT = {
     "0x74a1": "AMD Instinct MI300X",
     "0x74a2": "AMD Instinct MI308X",
     "0x74a5": "AMD Instinct MI325X",
+    "0x74a8": "AMD Instinct MI308X HF",
     "0x74a9": "AMD Instinct MI300X HF",
     "0x74b5": "AMD Instinct MI300X VF",
+    "0x74b6": "AMD Instinct MI308X",
     "0x74b9": "AMD Instinct MI325X VF",
+    "0x74bd": "AMD Instinct MI300X HF",
     "0x75a0": "AMD Instinct MI350X",
     "0x75a3": "AMD Instinct MI355X",
+    "0x75b0": "AMD Instinct MI350X VF",
+    "0x75b3": "AMD Instinct MI355X VF",
 }
 """Product by PCI device id, from libdrm's `data/amdgpu.ids`: older tools print a board's part name instead."""
 
@@ -36,11 +42,36 @@ _BOARD = re.compile(r"\bMI200\b", re.IGNORECASE)
 _BRACKET = re.compile(r"\[([^\[\]]{1,80})\]?\s*$")
 _LINK = re.compile(r"\(topology\) link type between drm devices (\d{1,4}) and (\d{1,4})", re.IGNORECASE)
 _BUS = re.compile(r"(?:0000)?([0-9a-f]{4}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
-_SERIAL = re.compile(r"0x([0-9a-f]{1,16})", re.IGNORECASE)
+_SERIAL = re.compile(r"0x([0-9a-f]{1,16})|([0-9a-f]{14,16})", re.IGNORECASE)
+_SOLD = re.compile(r"AMD Instinct MI\d{2,3}[A-Z]?\b")
 
 
 def gpus(text: str) -> tuple[Gpu, ...]:
-    """The cards of a `rocm-smi --json` answer by index; empty when the text holds none."""
+    """The cards of a `rocm-smi --json` answer by index; empty when the text holds none.
+
+    Parts of one card (`partitioned`) are each printed with the memory of the whole: theirs is unknown.
+    """
+    cards = _cards(text)
+    parts = _sharing(cards)
+    return unique_uuids(
+        tuple(
+            replace(card, total_bytes=None, free_bytes=None) if index in parts else card
+            for index, card in sorted(cards.items())
+        )
+    )
+
+
+def partitioned(text: str) -> set[int]:
+    """Indexes that are parts of one card (DPX, QPX, CPX): they print the same unique id."""
+    return _sharing(_cards(text))
+
+
+def _sharing(cards: Mapping[int, Gpu]) -> set[int]:
+    count = Counter(card.uuid for card in cards.values())
+    return {index for index, card in cards.items() if card.uuid is not None and count[card.uuid] > 1}
+
+
+def _cards(text: str) -> dict[int, Gpu]:
     cards: dict[int, Gpu] = {}
     for keys in _documents(text):
         for key, card in keys.items():
@@ -48,7 +79,7 @@ def gpus(text: str) -> tuple[Gpu, ...]:
             if match is not None and isinstance(card, Mapping):
                 index = int(match.group(1))
                 cards[index] = _gpu(index, _folded(card))
-    return unique_uuids(tuple(cards[index] for index in sorted(cards)))
+    return cards
 
 
 def driver_version(text: str) -> str | None:
@@ -79,14 +110,17 @@ def marketed_name(name: str, device_id: str) -> str:
     """The product as sold: what stands in brackets behind a code name, or by the device id where it names none.
 
     `Navi 23 [Radeon RX 6600/6600 XT` (cut off by the tool) is `Radeon RX 6600/6600 XT`; `AMD INSTINCT MI200
-    (MCM) OAM LC MBA HPE C2` with device id 0x7408 is `AMD Instinct MI250X`.
+    (MCM) OAM LC MBA HPE C2` with device id 0x7408 is `AMD Instinct MI250X`. Where two products share an id the name
+    tells which: `AMD INSTINCT MI250 (MCM) OAM AC MBA` with 0x740c is `AMD Instinct MI250`.
     """
+    known = INSTINCT.get(device_id.casefold())
+    model = _MODEL.search(name[:200])
+    if known is not None and _SOLD.match(name) is None:
+        exact = model is not None and _BOARD.search(name[:200]) is None and "/" in known
+        return f"AMD Instinct {model.group().upper()}" if exact and model is not None else known
     bracket = _BRACKET.search(name[:200])
     if bracket is not None and _MODEL.search(bracket.group(1)):
         return bracket.group(1).strip()
-    known = INSTINCT.get(device_id.casefold())
-    if known is not None and (_MODEL.search(name[:200]) is None or _BOARD.search(name[:200])):
-        return known
     return name or (f"AMD GPU {device_id}" if device_id else "AMD GPU")
 
 
@@ -99,7 +133,7 @@ def bus_id(value: object) -> str | None:
 def uuid_of(serial: object) -> str | None:
     """`GPU-64ac21a676f77a5b`, as HIP names the device whose unique id is `0x64AC21A676F77A5B`."""
     match = _SERIAL.fullmatch(serial.strip()) if isinstance(serial, str) else None
-    number = int(match.group(1), 16) if match is not None else 0
+    number = int(match.group(1) or match.group(2), 16) if match is not None else 0
     return f"GPU-{number:016x}" if number else None
 
 
@@ -121,7 +155,8 @@ def _folded(card: Mapping[str, Any]) -> dict[str, Any]:
 def _gpu(index: int, card: Mapping[str, Any]) -> Gpu:
     total = json_text.whole(card.get("vram total memory (b)"))
     used = json_text.whole(card.get("vram total used memory (b)"))
-    name = json_text.words_of(card.get("card series")) or json_text.words_of(card.get("device name"))
+    names = (json_text.words_of(card.get(key)) for key in ("card series", "device name", "market name"))
+    name = next((found for found in names if found), "")
     ids = (json_text.words_of(card.get(key)) for key in ("device id", "gpu id", "card model"))
     temperatures = (card.get(f"temperature (sensor {sensor}) (c)") for sensor in ("junction", "edge"))
     return Gpu(

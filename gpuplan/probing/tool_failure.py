@@ -14,6 +14,8 @@ _FORBIDDEN = re.compile(
     r"|missing the following required groups|permission needed",
     re.IGNORECASE,
 )
+_UNLOADED = re.compile(r"error (?:while )?loading shared librar", re.IGNORECASE)
+"""The words of the dynamic loader (glibc, musl), which ends with the status of a missing command."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -27,6 +29,11 @@ def failure(tool: str, output: Output, *, seconds: float, detail: str = "") -> F
         return Fact(code="GP605", severity=Severity.ERROR, subject={}, figures=figures)
     figures = {"tool": tool, "exit_code": output.exit_code, "detail": detail or telling_line(output.text)}
     return Fact(code="GP606", severity=Severity.ERROR, subject={}, figures=figures)
+
+
+def is_missing(output: Output) -> bool:
+    """Whether the tool is not there; one that cannot be started (status 126, a library missing) is."""
+    return output.exit_code == 127 and _UNLOADED.search(output.text) is None
 
 
 def no_answer(what: str, output: Output, detail: str = "") -> Fact:

@@ -1,14 +1,21 @@
-"""`nvidia-smi topo -m`: how the GPUs of a host reach each other, and the NUMA node next to each."""
+"""`nvidia-smi topo -m`: how the GPUs of a host reach each other, and the NUMA node next to each.
+
+The columns of the matrix are all that stands before `CPU Affinity`, whatever their names (`NIC0`, `mlx5_0`, `bnxt_re0`).
+After them a row has its CPUs, its NUMA node and, on newer drivers, the node of its own memory; an empty cell prints
+nothing, so the node is taken only where none of these cells is missing.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuplan.domain.host_facts import GpuLink
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _GPU = re.compile(r"GPU(\d{1,3})$")
-_DEVICE = re.compile(r"(?:GPU|NIC)\d+$|mlx\w+$")
+_JOINED = re.compile(r"(?:(?:GPU|NIC)\d{1,3}){2,}$")
+"""Two names without a blank between them, as a narrow column prints them."""
+_NAME = re.compile(r"(?:GPU|NIC)\d{1,3}")
 _KIND = re.compile(r"NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC")
 
 
@@ -23,7 +30,7 @@ class Topology:
 def parse(text: str) -> Topology:
     """Read the matrix; network cards and the legend are passed over."""
     columns: list[str] = []
-    numbered = False
+    tail: Sequence[str] = ()
     links: list[GpuLink] = []
     numa: dict[int, int] = {}
     for line in _ANSI.sub("", text).splitlines():
@@ -32,8 +39,7 @@ def parse(text: str) -> Topology:
             continue
         if not columns:
             if _GPU.match(words[0]) and "X" not in words:
-                columns = _leading_devices(words)
-                numbered = "NUMA" in words
+                columns, tail = _head(words)
             continue
         row = _GPU.match(words[0])
         if row is None or len(words) <= len(columns):
@@ -44,16 +50,18 @@ def parse(text: str) -> Topology:
             if other is not None and a < int(other.group(1)) and _KIND.fullmatch(kind):
                 links.append(GpuLink(a=a, b=int(other.group(1)), kind=kind))
         rest = words[1 + len(columns) :]
-        if numbered and len(rest) >= 2 and rest[1].isdecimal():
+        if "NUMA" in tail and len(rest) == len(tail) and rest[1].isdecimal():
             numa[a] = int(rest[1])
     return Topology(links=tuple(sorted(links, key=lambda link: (link.a, link.b))), numa=numa)
 
 
-def _leading_devices(words: list[str]) -> list[str]:
-    """Columns of the matrix: what stands before `CPU Affinity`."""
-    devices: list[str] = []
-    for word in words:
-        if not _DEVICE.match(word):
-            break
-        devices.append(word)
-    return devices
+def _head(words: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+    """Columns of the matrix, and the first word of each column behind it: `CPU`, `NUMA`, `GPU`."""
+    end = words.index("CPU") if "CPU" in words else len(words)
+    columns = [
+        name for word in words[:end] for name in (_NAME.findall(word) if _JOINED.match(word) else [word])
+    ]
+    heads = " ".join(words[end:])
+    tail = ["CPU"] if end < len(words) else []
+    tail += [name for name, title in (("NUMA", "NUMA Affinity"), ("GPU", "GPU NUMA ID")) if title in heads]
+    return columns, tail

@@ -106,8 +106,11 @@ def test_no_tool_and_no_device_is_nothing_to_tell() -> None:
     ("name", "device", "marketed"),
     [
         ("AMD Instinct MI300X", "0x74a1", "AMD Instinct MI300X"),
-        ("Arcturus GL-XL [Instinct MI100]", "0x738c", "Instinct MI100"),
+        ("Arcturus GL-XL [Instinct MI100]", "0x738c", "AMD Instinct MI100"),
         ("AMD INSTINCT MI200 (MCM) OAM LC MBA HPE C2", "0x7408", "AMD Instinct MI250X"),
+        ("AMD INSTINCT MI250 (MCM) OAM AC MBA", "0x740c", "AMD Instinct MI250"),
+        ("Aqua Vanjaram [Instinct MI300X VF]", "0x74b5", "AMD Instinct MI300X VF"),
+        ("Navi 21 [Radeon RX 6800/6800 XT / 6900 XT]", "0x73bf", "Radeon RX 6800/6800 XT / 6900 XT"),
         ("0x740f", "0x740f", "AMD Instinct MI210"),
         ("", "0x74A5", "AMD Instinct MI325X"),
         ("", "0x1234", "AMD GPU 0x1234"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Gpu, GpuProcess, Host
 from gpuplan.domain.host_facts import GpuLink
 from gpuplan.domain.inventory import HostEntry
@@ -23,6 +24,7 @@ def assembled(
     entry: HostEntry = ENTRY,
     links: tuple[GpuLink, ...] = (),
     containers: tuple[tuple[str, str], ...] = (),
+    states: tuple[Fact, ...] = (),
     received: float = 1_000_000_010.0,
 ) -> Host:
     answers = Answers(
@@ -30,7 +32,7 @@ def assembled(
         sent=1_000_000_000.0,
         received=received,
         address="10.0.0.1",
-        nvidia=DeviceReport(vendor="nvidia", gpus=gpus, links=links),
+        nvidia=DeviceReport(vendor="nvidia", gpus=gpus, links=links, conditions=states),
         engine=DockerReport(containers=containers),
     )
     return assemble(entry, answers)
@@ -83,6 +85,23 @@ def test_devices_of_several_vendors_are_numbered_on() -> None:
     assert [gpu.index for gpu in host.gpus] == [0, 3, 4]
     assert [gpu.vendor for gpu in host.gpus] == ["nvidia", "nvidia", "amd"]
     assert host.gpus[1].parent == 0
+
+
+def test_states_of_a_second_vendors_devices_move_with_them() -> None:
+    """A card divided into no slices is no GPU, yet its number is taken: its state must not become another device's."""
+    listing = (
+        '[{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0x1"},'
+        ' "bus": {"bdf": "0000:05:00.0"}, "vram": {"size": "N/A"}}]'
+    )
+    empty = Fact(code="GP615", severity=Severity.WARNING, subject={"gpu": 0}, figures={})
+    host = assembled({"amd_static": listing}, states=(empty,))
+    assert [(gpu.index, gpu.vendor) for gpu in host.gpus] == [(1, "amd")]
+    assert [
+        (fact.code, fact.subject.get("gpu")) for fact in host.facts.conditions if "gpu" in fact.subject
+    ] == [
+        ("GP615", 0),
+        ("GP609", 1),
+    ]
 
 
 def test_containers_go_by_the_names_their_engine_gives_them() -> None:

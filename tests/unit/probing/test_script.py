@@ -42,7 +42,7 @@ def test_each_command_answers_for_itself(shell: list[str]) -> None:
     )
     assert found["plain"] == Output(text="one\ntwo\n", exit_code=0)
     assert (found["failing"].text, found["failing"].exit_code) == ("no\n", 9)
-    assert found["absent"].missing
+    assert found["absent"].exit_code == 127
     assert found["quotes"].text == "it's\n$HOME `id`\n"
     assert (found["without_newline"].text, found["silent"].text) == ("end", "")
 
