@@ -58,7 +58,7 @@ def test_clocks_stay_on_the_host_and_the_status_comes_along(tmp_path: Path) -> N
 def test_a_missing_tool_is_missing(tmp_path: Path) -> None:
     for command in (nvidia_smi.XML, nvidia_smi.CSV, nvidia_smi.LISTING, nvidia_smi.TOPOLOGY):
         shell = command.shell.replace("nvidia-smi", "nvidia-smi-of-nobody")
-        assert run(Command(name=command.name, shell=shell), tmp_path).missing
+        assert run(Command(name=command.name, shell=shell), tmp_path).exit_code == 127
 
 
 def test_owners_of_running_processes(tmp_path: Path) -> None:
