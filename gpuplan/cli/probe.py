@@ -1,5 +1,6 @@
 """`gpuplan probe`: read the fleet once."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,8 @@ def command(
     from gpuplan.operations.fleet import see_fleet, usable
     from gpuplan.operations.probe import Interrupted
 
+    if save is not None:
+        _refuse_unwritable(Path(save))
     options = o.fleet_options(
         inventory=inventory, snapshot=snapshot, hosts=host, labels=label, host_key=host_key, jobs=jobs
     )
@@ -73,13 +76,26 @@ def _show(fleet: "Fleet", output_format: o.OutputFormat) -> None:
         output.show(fleet_text(fleet, output.width()))
 
 
+def _refuse_unwritable(path: Path) -> None:
+    """Before anything is probed: what was read would be lost."""
+    if path.is_dir():
+        raise _unwritable(path, "Is a directory")
+    if not path.parent.is_dir():
+        raise _unwritable(path, "its directory is not there")
+    if not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
+        raise _unwritable(path, "Permission denied")
+
+
 def _save(fleet: "Fleet", path: Path) -> None:
     from gpuplan.sources.snapshot_json import save
 
     try:
         save(fleet, path)
     except OSError as error:
-        raise UsageError(
-            f"--save {path}: cannot be written: {error.strerror}",
-            hint="name a file in a directory you may write to",
-        ) from error
+        raise _unwritable(path, error.strerror or str(error)) from error
+
+
+def _unwritable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"--save {path}: cannot be written: {why}", hint="name a file in a directory you may write to"
+    )

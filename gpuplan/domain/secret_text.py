@@ -5,7 +5,7 @@ of a host, every value of at least `SHORTEST` characters that one of them gave a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,23 @@ _FORMS = (
 def masked(text: str) -> str:
     """The text with `***` in the place of each secret; masking twice changes nothing."""
     return _masked(text, set())
+
+
+_SECRET_FLAG = re.compile(r"--?[\w-]*(?:token|secret|passw\w*|api[_-]?key|credential)", re.IGNORECASE)
+
+
+def masked_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command with `***` for each value of a flag whose name ends in what a secret is called."""
+    shown: list[str] = []
+    secret = False
+    for word in words:
+        flag, equals, _value = word.partition("=")
+        if word.startswith("-"):
+            secret = _SECRET_FLAG.fullmatch(flag) is not None
+            shown.append(f"{flag}={MASK}" if secret and equals else masked(word))
+        else:
+            shown.append(MASK if secret else masked(word))
+    return tuple(shown)
 
 
 def without_secrets(host: Host) -> Host:

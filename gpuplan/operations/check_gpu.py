@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gpuplan.domain.secret_text import masked
 from gpuplan.planning.preflight_measures import GpuTest, GpuTestOutcome
 from gpuplan.remote.connection import ConnectionFailed, SocketRefused
 
@@ -123,4 +124,4 @@ def _words(error: Exception) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_DETAIL]
+    return " ".join(masked(text).split())[:_LONGEST_DETAIL]

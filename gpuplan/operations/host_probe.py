@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.domain.fleet import Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import HostEntry
+from gpuplan.domain.secret_text import without_secrets
 from gpuplan.probing import assemble, docker, host, nvidia_smi, process_owners
 from gpuplan.probing.assemble import Answers
 from gpuplan.probing.command import Command
@@ -50,7 +51,12 @@ class Reading:
 
 
 def read_host(entry: HostEntry, connect: Connect) -> Reading:
-    """The host behind an entry; where it cannot be read, with the stage and the reason."""
+    """The host behind an entry, secrets masked; where it cannot be read, with the stage and the reason."""
+    reading = _reading(entry, connect)
+    return replace(reading, host=without_secrets(reading.host))
+
+
+def _reading(entry: HostEntry, connect: Connect) -> Reading:
     try:
         connection = connect(entry)
     except ConnectionFailed as error:

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Fleet
 from gpuplan.domain.plan import Plan, StrategyName
+from gpuplan.domain.secret_text import masked_words
 from gpuplan.domain.workload import Category, ExecutorChoice, GpuSelection, Placement, Workload
 from gpuplan.engine.arguments import parse
 from gpuplan.engine.utilization import gpu_memory_utilization
@@ -109,7 +110,7 @@ def echo(
         "strategies": list(workload.strategies),
         "gpus": [f"{item.host}:{','.join(item.devices)}" for item in workload.selection],
         "allow_overcommit": workload.allow_overcommit,
-        "engine_args": list(workload.engine.user_args),
+        "engine_args": list(masked_words(workload.engine.user_args)),
     }
 
 

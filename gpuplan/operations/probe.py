@@ -26,6 +26,8 @@ LOCAL = "local"
 JOBS = 64
 """Hosts probed at once."""
 MOST_JOBS = 1024
+DUPLICATE = "duplicate"
+"""The stage of a host that was read under another name already: nothing failed on the way to it."""
 CANCELLED = HostFailure(
     stage=Stage.CANCELLED.value, detail="the probe was broken off before this host answered"
 )
@@ -255,7 +257,7 @@ def _told_apart(hosts: Sequence[Host]) -> tuple[Host, ...]:
             continue
         others.setdefault(first, []).append(host.name)
         detail = f"is the machine that {first} is (same machine-id and GPUs): it is planned on as {first}"
-        failure = HostFailure(stage=Stage.COMMAND.value, detail=detail)
+        failure = HostFailure(stage=DUPLICATE, detail=detail)
         told.append(replace(host, status=HostStatus.FAILED, failure=failure, gpus=()))
     return tuple(_with_namesakes(host, others[host.name]) if host.name in others else host for host in told)
 

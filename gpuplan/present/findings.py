@@ -316,7 +316,7 @@ def _unknown_memory(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> W
 
 def _unreachable(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     stage = str(figures["stage"])
-    headline, fix = way_back(stage, figures.get("address"))
+    headline, fix = way_back(stage, figures.get("address") or str(subject["host"]))
     return f"{subject['host']}: not used ({stage}: {figures['detail']})", (headline,), fix
 
 

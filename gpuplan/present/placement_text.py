@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
 from gpuplan.domain.plan import Candidate, PlacedGpu
+from gpuplan.domain.secret_text import MASK, masked_words
 from gpuplan.present.document import Line, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.holdings import held_lines, is_shown
@@ -146,7 +147,11 @@ def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Itera
 def command_lines(candidate: Candidate, width: int) -> Iterator[Line]:
     """The command to run, broken so that it can be pasted."""
     environment = [f"{name}={shlex.quote(value)}" for name, value in candidate.env]
-    words = [*environment, "vllm", *(shlex.quote(word) for word in candidate.vllm_args)]
+    words = [
+        *environment,
+        "vllm",
+        *(word if word == MASK else shlex.quote(word) for word in masked_words(candidate.vllm_args)),
+    ]
     current = "  "
     rows: list[str] = []
     for item in words:

@@ -11,6 +11,7 @@ from typing import Any
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
 from gpuplan.domain.plan import Candidate, FunnelStep, Plan, Remedy, StrategyResult
+from gpuplan.domain.secret_text import masked_words
 from gpuplan.present.findings import word
 from gpuplan.present.placement_document import PlacedHostDocument, placed_host
 from gpuplan.present.remedies import word_remedy
@@ -285,7 +286,7 @@ def candidate_document(candidate: Candidate) -> CandidateDocument:
             error=candidate.engine.error,
             check=None if candidate.engine.check is None else candidate.engine.check.value,
         ),
-        vllm_args=candidate.vllm_args,
+        vllm_args=masked_words(candidate.vllm_args),
         env=dict(candidate.env),
         score=plain(candidate.score),
         findings=tuple(finding_document(fact) for fact in candidate.facts),

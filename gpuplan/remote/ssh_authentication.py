@@ -131,6 +131,8 @@ class Authenticator:
     def _with_password(self, server: UserAuth, credentials: Credentials, attempts: Attempts) -> bool:
         answers = self._answers
         if answers is None:
+            if not {"password", "keyboard-interactive"}.isdisjoint(attempts.methods):
+                attempts.unusable.append("nobody can be asked for a password here")
             return False
         who = f"{credentials.user}@{credentials.host}"
 

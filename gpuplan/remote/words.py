@@ -36,6 +36,8 @@ def system_words(error: OSError) -> str:
     """The system's error in plain words."""
     if isinstance(error, TimeoutError):
         return _WORDS[errno.ETIMEDOUT]
+    if error.errno == errno.EPERM and error.filename is not None:
+        return _WORDS[errno.EACCES]
     if error.errno in _WORDS:
         return _WORDS[error.errno]
     if error.errno is not None:

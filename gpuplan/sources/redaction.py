@@ -3,36 +3,37 @@
 Hosts are numbered in the order of their names, so that a plan of the redacted fleet places as the real one does.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from gpuplan.domain.fleet import Fleet, Gpu, Host
-from gpuplan.domain.host_facts import Docker, HostFacts, Image, Interface, OurContainer
+from gpuplan.domain.host_facts import Disk, Docker, HostFacts, Image, Interface, OurContainer
+from gpuplan.sources.redacted_text import StandIns
 
 NOTE = "names, addresses and users were replaced"
-_ADDRESS = re.compile(
-    r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}"
-    r"|[0-9a-fA-F:]*[0-9a-fA-F]::[0-9a-fA-F:]*|::[0-9a-fA-F]+)(?![\w:])"
-)
-_HOME = re.compile(r"(?<=/home/)[^/\s:'\"]+")
-_LOGIN = re.compile(r"[\w.-]+(?=@)")
-_ORDINARY = frozenset({"root", "local", "localhost", "127.0.0.1", "::1", "0.0.0.0", ""})
-"""Say nothing about anybody."""
-_SHORTEST = 3
-"""Shorter words are replaced where they stand alone as a value, not inside a text: `a` is in every sentence."""
+_KEPT = frozenset(
+    {
+        "api_version", "architecture", "cuda_version", "data_interface", "driver_version", "kind", "link_layer", "purpose",
+        "role", "runtime_version", "state", "storage_driver", "transport", "version", "vllm_version",
+    }
+)  # fmt: skip
+"""Facts that name nobody, whatever words a label shares with them."""
+_SYSTEM_GROUPS = frozenset({"adm", "docker", "podman", "render", "root", "sudo", "users", "video", "wheel"})
 Value = TypeVar("Value")
 
 
 def redacted(fleet: Fleet) -> Fleet:
     """The same fleet; equal names get equal stand-ins, also inside texts of failures, disks and conditions."""
-    names = _StandIns()
+    names = StandIns()
     digits = len(str(len(fleet.hosts)))
     for number, name in enumerate(sorted(host.name for host in fleet.hosts), 1):
         names.give(name, f"host-{number:0{digits}}")
     for host in fleet.hosts:
         _introduce(host, names)
+    for host in fleet.hosts:
+        _host(host, names)  # what one text gives away is hidden in all of them
+    names.learn()
     return replace(
         fleet,
         hosts=tuple(_host(host, names) for host in fleet.hosts),
@@ -41,67 +42,7 @@ def redacted(fleet: Fleet) -> Fleet:
     )
 
 
-class _StandIns:
-    """What each word is replaced by."""
-
-    def __init__(self) -> None:
-        self._given: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
-        self._pattern: re.Pattern[str] | None = None
-
-    def give(self, word: str | None, stand_in: str) -> None:
-        if word is not None and word not in _ORDINARY:
-            self._given.setdefault(word, stand_in)
-            self._pattern = None
-
-    def number(self, word: str | None, kind: str) -> None:
-        """Give a word the next stand-in of its kind: `user-3`."""
-        if word is not None and word not in _ORDINARY and word not in self._given:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            self.give(word, f"{kind}-{self._counts[kind]}")
-
-    def word(self, word: str) -> str:
-        return self._given.get(word, word)
-
-    def address(self, address: str) -> str:
-        """`10.0.0.11/24` → `address-1/24`."""
-        place, slash, length = address.partition("/")
-        self.number(place, "address")
-        return self.word(place) + slash + length
-
-    def image(self, tag: str) -> str:
-        """A tag without the registry and path of a house's own."""
-        registry, slash, rest = tag.partition("/")
-        if slash and ("." in registry or ":" in registry) and not registry.endswith(_PUBLIC_REGISTRIES):
-            self.number(registry, "registry")
-            return f"{self.word(registry)}/{rest.rpartition('/')[2]}"
-        return tag
-
-    def text(self, text: str) -> str:
-        """A text in which every known word, and everything that looks like an address or a login, is replaced."""
-        if text in self._given:
-            return self._given[text]
-        if self._pattern is None:
-            words = sorted((word for word in self._given if len(word) >= _SHORTEST), key=len, reverse=True)
-            self._pattern = re.compile(
-                rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" if words else r"(?!)"
-            )
-        text = self._pattern.sub(lambda match: self.word(match.group()), text)
-        text = _ADDRESS.sub(lambda match: self.address(match.group()), text)
-        for pattern in (_HOME, _LOGIN):
-            text = pattern.sub(self._user, text)
-        return text
-
-    def _user(self, match: re.Match[str]) -> str:
-        if match.group() not in self._given.values():
-            self.number(match.group(), "user")
-        return self.word(match.group())
-
-
-_PUBLIC_REGISTRIES = ("docker.io", "ghcr.io", "quay.io", "nvcr.io", "gcr.io")
-
-
-def _introduce(host: Host, names: _StandIns) -> None:
+def _introduce(host: Host, names: StandIns) -> None:
     """Learn every word of a host that names somebody or something of the house."""
     facts = host.facts
     names.number(facts.hostname, "hostname")
@@ -115,8 +56,19 @@ def _introduce(host: Host, names: _StandIns) -> None:
             names.number(process.container, "container")
     for container in facts.docker.containers if facts.docker is not None else ():
         names.number(container.deployment, "deployment")
+        names.number(container.name, "container")
+    for fact in facts.conditions:
+        for group in _groups(fact.figures):
+            names.number(group, "group")
     for key, value in host.labels:
         names.number(value, f"{key}")
+
+
+def _groups(figures: Mapping[str, Any]) -> Iterable[str]:
+    """The login's groups, those every system has left out."""
+    groups = figures.get("groups")
+    named = groups if isinstance(groups, list | tuple) else ()
+    return (group for group in named if isinstance(group, str) and group not in _SYSTEM_GROUPS)
 
 
 def _addresses(host: Host) -> Iterable[str]:
@@ -126,20 +78,20 @@ def _addresses(host: Host) -> Iterable[str]:
         yield from interface.addresses
 
 
-def _host(host: Host, names: _StandIns) -> Host:
+def _host(host: Host, names: StandIns) -> Host:
     failure = host.failure
     return replace(
         host,
         name=names.word(host.name),
         address=names.word(host.address) if host.address is not None else None,
-        failure=replace(failure, detail=names.text(failure.detail)) if failure is not None else None,
+        failure=replace(failure, detail=names.message(failure.detail)) if failure is not None else None,
         labels=tuple((key, names.word(value)) for key, value in host.labels),
         gpus=tuple(_gpu(gpu, names) for gpu in host.gpus),
         facts=_facts(host.facts, names),
     )
 
 
-def _gpu(gpu: Gpu, names: _StandIns) -> Gpu:
+def _gpu(gpu: Gpu, names: StandIns) -> Gpu:
     processes = (
         replace(
             process,
@@ -152,28 +104,39 @@ def _gpu(gpu: Gpu, names: _StandIns) -> Gpu:
     return replace(gpu, processes=tuple(processes))
 
 
-def _facts(facts: HostFacts, names: _StandIns) -> HostFacts:
+def _facts(facts: HostFacts, names: StandIns) -> HostFacts:
     return replace(
         _texts(facts, names.text),
         hostname=names.word(facts.hostname) if facts.hostname is not None else None,
         machine_id=names.word(facts.machine_id) if facts.machine_id is not None else None,
         user=names.word(facts.user) if facts.user is not None else None,
+        disks=tuple(_disk(disk, names) for disk in facts.disks),
         interfaces=tuple(_interface(item, names) for item in facts.interfaces),
         docker=_docker(facts.docker, names) if facts.docker is not None else None,
         conditions=tuple(
             replace(
-                fact, subject=_mapping(fact.subject, names.text), figures=_mapping(fact.figures, names.text)
+                fact,
+                subject=_in_all(fact.subject, names.text),
+                figures=_in_all(fact.figures, names.message),
             )
             for fact in facts.conditions
         ),
     )
 
 
-def _interface(interface: Interface, names: _StandIns) -> Interface:
+def _disk(disk: Disk, names: StandIns) -> Disk:
+    return replace(
+        disk,
+        path=names.text(disk.path),
+        device=names.device(disk.device) if disk.device is not None else None,
+    )
+
+
+def _interface(interface: Interface, names: StandIns) -> Interface:
     return replace(interface, addresses=tuple(names.address(address) for address in interface.addresses))
 
 
-def _docker(docker: Docker, names: _StandIns) -> Docker:
+def _docker(docker: Docker, names: StandIns) -> Docker:
     return replace(
         _texts(docker, names.text),
         images=tuple(_image(image, names) for image in docker.images),
@@ -181,7 +144,7 @@ def _docker(docker: Docker, names: _StandIns) -> Docker:
     )
 
 
-def _image(image: Image, names: _StandIns) -> Image:
+def _image(image: Image, names: StandIns) -> Image:
     return replace(
         image,
         tags=tuple(names.image(tag) for tag in image.tags),
@@ -189,9 +152,10 @@ def _image(image: Image, names: _StandIns) -> Image:
     )
 
 
-def _container(container: OurContainer, names: _StandIns) -> OurContainer:
+def _container(container: OurContainer, names: StandIns) -> OurContainer:
     return replace(
         _texts(container, names.text),
+        name=names.word(container.name),
         deployment=names.word(container.deployment),
         image=names.image(container.image),
     )
@@ -204,6 +168,8 @@ def _texts(value: Value, change: Callable[[str], str]) -> Value:
     changes: dict[str, Any] = {}
     for field in fields(value):
         own = getattr(value, field.name)
+        if field.name in _KEPT:
+            continue
         if isinstance(own, str):
             changes[field.name] = change(own)
         elif isinstance(own, tuple):
@@ -213,5 +179,14 @@ def _texts(value: Value, change: Callable[[str], str]) -> Value:
     return replace(value, **changes)
 
 
-def _mapping(mapping: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    return {key: change(value) if isinstance(value, str) else value for key, value in mapping.items()}
+def _in_all(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with its texts changed; keys stay."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {key: _in_all(item, change) for key, item in value.items()}
+        case list() | tuple():
+            return [_in_all(item, change) for item in value]
+        case _:
+            return value

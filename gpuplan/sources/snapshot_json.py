@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.domain import host_facts
 from gpuplan.domain.fleet import Basis, Fleet, Gpu, GpuProcess, Host, HostFailure, HostStatus
 from gpuplan.domain.host_facts import Docker, HostFacts
+from gpuplan.domain.secret_text import without_secrets
 from gpuplan.errors import InventoryError
 from gpuplan.sources import device_facts
 from gpuplan.sources.device_facts import BACKENDS
@@ -68,14 +69,19 @@ def dump(fleet: Fleet) -> dict[str, Any]:
 
 
 def dumps(fleet: Fleet) -> str:
-    """The text of a snapshot file."""
-    return json.dumps(dump(fleet), indent=1, ensure_ascii=False) + "\n"
+    """The text of a snapshot file; what a terminal would obey, should someone print it there, is escaped."""
+    value = dump(fleet)
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    if not text.replace("\n", "").isprintable():
+        text = json.dumps(value, indent=1)
+    return f"{text}\n"
 
 
 def save(fleet: Fleet, path: Path) -> None:
     """Write a snapshot whole or not at all; OSError when it cannot be. It names hosts and users: mode 0600."""
     import tempfile
 
+    path = path.resolve()  # a link stays one
     if path.exists() and not path.is_file():
         path.write_text(dumps(fleet), encoding="utf-8")  # a pipe or a terminal
         return
@@ -193,7 +199,7 @@ class _Reader:
                 )
             hosts.append(self._host(host, number))
         return Fleet(
-            hosts=tuple(hosts),
+            hosts=tuple(map(without_secrets, hosts)),
             taken_at=keys.get("taken_at"),
             basis=Basis.ASSUMED if keys.get("basis") == "assumed" else Basis.MEASURED,
             notes=tuple(keys.get("notes", ())),

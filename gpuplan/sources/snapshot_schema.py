@@ -71,6 +71,23 @@ def _bounded(facts: Any) -> Any:
 
 _BOUNDED = BeforeValidator(_bounded)
 
+_NUMBERS = ("available_bytes", "count", "index", "seconds", "total_bytes")
+
+
+def _worded(facts: HostFacts) -> HostFacts:
+    """Facts whose conditions can be put into words: what is counted with is a number, a GPU is an index."""
+    for number, fact in enumerate(facts.conditions):
+        numbers = {f"figures.{key}": fact.figures.get(key) for key in _NUMBERS}
+        for key, value in {**numbers, "subject.gpu": fact.subject.get("gpu")}.items():
+            if isinstance(value, bool) or not (value is None or isinstance(value, int | float)):
+                raise ValueError(f"conditions[{number}].{key}: must be a number")
+        if not isinstance(fact.subject.get("host", ""), str):
+            raise ValueError(f"conditions[{number}].subject.host: must be a text")
+    return facts
+
+
+_WORDED = AfterValidator(_worded)
+
 _OPEN = ConfigDict(extra="allow")
 
 
@@ -144,7 +161,7 @@ class HostKeys(TypedDict):
     deployments: NotRequired[Annotated[list[Annotated[OurContainer, _BOUNDED]], _FIRST_FAULT]]
     docker: NotRequired[Annotated[Docker | None, _BOUNDED]]
     interfaces: NotRequired[Annotated[list[Annotated[Interface, _BOUNDED]], _FIRST_FAULT]]
-    facts: NotRequired[Annotated[HostFacts, _BOUNDED]]
+    facts: NotRequired[Annotated[HostFacts, _BOUNDED, _WORDED]]
     """What else the probe learned; docker, its containers and interfaces stand in keys of their own."""
 
 

@@ -189,6 +189,15 @@ def test_the_same_command_prints_the_same_bytes(monkeypatch: pytest.MonkeyPatch)
     assert printed(command, monkeypatch) == printed(command, monkeypatch)
 
 
+@pytest.mark.parametrize("output", ["", "-o json"])
+def test_a_plan_shows_no_secret_it_was_given(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = "--api-key quokka walrus --hf-token=axolotl"
+    _, out, _ = printed(f"plan Qwen/Qwen3-32B {EXAMPLE} --host h100-a {output} -- {secrets}", monkeypatch)
+    assert "--api-key" in out
+    assert [word for word in ("quokka", "walrus", "axolotl") if word in out] == []
+    assert "***" in out
+
+
 class Terminal(io.StringIO):
     """A stdout that says it is a terminal."""
 

@@ -8,7 +8,8 @@ import pytest
 
 from gpuplan.domain.fleet import Basis, HostStatus
 from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory, VllmSettings
-from gpuplan.operations.probe import Interrupted, ProbeOptions, Progress, open_fleet, probe_fleet
+from gpuplan.operations.probe import DUPLICATE, Interrupted, ProbeOptions, Progress, open_fleet, probe_fleet
+from gpuplan.present.unreached import way_back
 from gpuplan.remote.connection import Completed, Connection, ConnectionFailed, Stage
 from gpuplan.remote.recorded import RecordedConnection, Recording
 from gpuplan.remote.ssh_settings import SshSettings
@@ -96,6 +97,14 @@ def test_a_shell_that_answers_nothing_is_a_failure_with_its_words() -> None:
     assert "This account is closed." in host.failure.detail
 
 
+def test_no_secret_of_a_host_is_kept() -> None:
+    done = Completed(exit_code=1, stdout=b"cannot log in with token=abcdefgh12345\n")
+    mute = RecordedConnection(Recording(commands={("sh", "-s"): done}))
+    (host,) = probe_fleet(inventory("a"), options(lambda _entry: mute)).hosts
+    assert host.failure is not None
+    assert "cannot log in with token=***" in host.failure.detail
+
+
 def test_an_interrupt_keeps_what_was_read_and_waits_for_nobody() -> None:
     never = threading.Event()
 
@@ -151,6 +160,9 @@ def test_two_names_of_one_machine_are_one() -> None:
     assert (second.status, second.gpus) == (HostStatus.FAILED, ())
     assert second.failure is not None
     assert "is the machine that a is" in second.failure.detail
+    assert second.failure.stage == DUPLICATE
+    headline, _ = way_back(second.failure.stage, second.address)
+    assert "two names" in headline, "what mends it is not what mends a login shell"
 
 
 @pytest.mark.parametrize("same", [{"uuid": "x"}, {"machine_id": "x"}])

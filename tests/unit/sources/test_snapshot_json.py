@@ -11,7 +11,7 @@ import pytest
 
 from gpuplan.domain.fleet import Basis, Fleet, GpuProcess, HostFailure, HostStatus
 from gpuplan.errors import InventoryError
-from gpuplan.sources.snapshot_json import dump, dumps, load, parse, snapshot_schema
+from gpuplan.sources.snapshot_json import dump, dumps, load, parse, save, snapshot_schema
 from tests.fleets import probed_fleet
 
 SNAPSHOTS = Path(__file__).parents[2] / "data" / "snapshots"
@@ -251,3 +251,40 @@ def test_the_keys_the_interface_names_are_where_it_says() -> None:
 def test_a_flood_of_wrong_facts_is_refused_at_once() -> None:
     flood = {"schema_version": 1, "hosts": [{"name": "h1", "facts": {"disks": [1] * 200_000}}]}
     assert "holds a list of 200000 entries" in refusal(flood)
+
+
+def test_secrets_of_an_older_snapshot_are_not_shown() -> None:
+    process = {"pid": 1, "name": "serve --api-key=correct-horse"}
+    fleet = read(fleet_of({**GPU, "processes": [process]}))
+    assert fleet.hosts[0].gpus[0].processes == (GpuProcess(pid=1, name="serve --api-key=***"),)
+
+
+@pytest.mark.parametrize(
+    ("subject", "figures", "place"),
+    [
+        ({"gpu": [1]}, {}, "subject.gpu"),
+        ({"host": 7}, {}, "subject.host"),
+        ({}, {"count": "x"}, "figures.count"),
+        ({}, {"total_bytes": {}}, "figures.total_bytes"),
+    ],
+)
+def test_a_condition_that_cannot_be_worded_is_refused(
+    subject: dict[str, object], figures: dict[str, object], place: str
+) -> None:
+    condition = {"code": "GP611", "severity": "error", "subject": subject, "figures": figures}
+    assert place in refusal(fleet_of(GPU, facts={"conditions": [condition]}))
+
+
+def test_a_link_to_a_snapshot_stays_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "latest.json"
+    link.symlink_to(tmp_path / "real.json")
+    save(probed_fleet(), link)
+    assert link.is_symlink()
+    assert load(tmp_path / "real.json") == load(link)
+
+
+def test_a_snapshot_printed_on_a_terminal_is_harmless() -> None:
+    telling = "python \x9b31m \u202eexe"
+    fleet = read(fleet_of({**GPU, "processes": [{"pid": 1, "name": telling}]}))
+    assert dumps(fleet).replace("\n", "").isprintable()
+    assert parse(dumps(fleet).encode(), "snapshot.json") == fleet
