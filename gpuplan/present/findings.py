@@ -316,8 +316,8 @@ def _unknown_memory(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> W
 
 def _unreachable(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     stage = str(figures["stage"])
-    headline, fix = way_back(stage, figures.get("address") or str(subject["host"]))
-    return f"{subject['host']}: not used ({stage}: {figures['detail']})", (headline,), fix
+    _, fix = way_back(stage, figures.get("address") or str(subject["host"]))
+    return f"{subject['host']}: not used ({stage}: {figures['detail']})", (), fix
 
 
 def _declared(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:

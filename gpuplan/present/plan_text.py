@@ -1,6 +1,7 @@
 """A plan for people: strategies side by side, the recommended placement GPU by GPU, refusals and remedies."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -185,6 +186,17 @@ def _refusals(plan: Plan, width: int) -> Iterator[Line]:
         yield EMPTY
 
 
+MOST_ALIKE = 3
+"""Findings of one code that are told whole: of a thousand hosts hundreds may be down. JSON has them all."""
+
+
 def _facts(facts: tuple[Fact, ...], width: int) -> Iterator[Line]:
+    told: Counter[str] = Counter()
     for fact in facts:
-        yield from finding_lines(word(fact), width)
+        told[fact.code] += 1
+        if told[fact.code] <= MOST_ALIKE:
+            yield from finding_lines(word(fact), width)
+    for code, number in told.items():
+        if number > MOST_ALIKE:
+            text = f"… and {count(number - MOST_ALIKE)} more of {code}: -o json lists them all"
+            yield from wrapped(text, width, first="  ", role=Role.DIM)

@@ -572,6 +572,18 @@ def test_table_shows_names_harmlessly(tmp_path: Path, name: str, json_wanted: bo
         assert json.loads(out)["model"]["name"] == name[:60]
 
 
+def test_hundreds_of_hosts_that_are_down_do_not_bury_the_plan(tmp_path: Path) -> None:
+    failure = {"stage": "connect", "detail": "no route to host"}
+    down = [{"name": f"d{number}", "status": "unreachable", "failure": failure} for number in range(300)]
+    up = {"name": "a", "gpus": [gpu(total_bytes=24 * 2**30)]}
+    command = ("plan", "Qwen/Qwen3-4B", "--snapshot", snapshot(tmp_path, *down, up))
+    _, out, _ = result(command)
+    assert out.count("[GP402]") == 3
+    assert "and 297 more of GP402" in out
+    _, document, _ = result((*command, "-o", "json"))
+    assert document.count('"GP402"') == 300
+
+
 def test_failure_of_a_host_is_shown_harmlessly(tmp_path: Path) -> None:
     down = {"name": "b", "status": "unreachable", "failure": {"stage": "connect", "detail": EVIL}}
     up = {"name": "a", "gpus": [gpu(total_bytes=24 * 2**30)]}
