@@ -68,12 +68,23 @@ def read_blocks(path: Path, includes: Path, home: Path, depth: int = 0) -> tuple
 
 
 def host_names(home: Path) -> tuple[str, ...]:
-    """The hosts a user's configuration names, in its order: no patterns, and no code forges (`User git`).
+    """The hosts a user's configuration names, in its order: no patterns, code forges (`User git`) or jump hosts.
 
     Raises ConfigUnusable.
     """
     directory = home / ".ssh"
-    return tuple(dict.fromkeys(_names(read_blocks(directory / "config", directory, home))))
+    blocks = read_blocks(directory / "config", directory, home)
+    jumps = {hop.rpartition("@")[2].partition(":")[0] for hop in _jumps(blocks)}
+    return tuple(name for name in dict.fromkeys(_names(blocks)) if name not in jumps)
+
+
+def _jumps(blocks: Sequence[Block]) -> Iterator[str]:
+    for block in blocks:
+        for entry in block.body:
+            if isinstance(entry, tuple):
+                yield from _jumps(entry)
+            elif entry.keyword == "proxyjump":
+                yield from (hop for word in entry.words for hop in word.split(","))
 
 
 def _names(blocks: Sequence[Block]) -> Iterator[str]:
