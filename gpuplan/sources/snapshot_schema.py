@@ -71,6 +71,14 @@ def _bounded(facts: Any) -> Any:
 
 _BOUNDED = BeforeValidator(_bounded)
 
+
+def _number(value: Any) -> Any:
+    """To Python true is 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be 1")
+    return value
+
+
 _NUMBERS = ("available_bytes", "count", "index", "seconds", "total_bytes")
 
 
@@ -167,7 +175,7 @@ class HostKeys(TypedDict):
 
 @with_config(_OPEN)
 class SnapshotKeys(TypedDict):
-    schema_version: Literal[1]
+    schema_version: Annotated[Literal[1], BeforeValidator(_number)]
     taken_at: NotRequired[Name | None]
     basis: NotRequired[Literal["measured", "assumed"]]
     notes: NotRequired[Annotated[list[Text], _FIRST_FAULT]]

@@ -75,9 +75,14 @@ def test_hosts_named_twice_are_refused_and_nothing_is_left(tmp_path: Path) -> No
 
 def test_without_names_the_ssh_configuration_and_then_this_machine_are_taken(tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "more").mkdir(parents=True)
-    (tmp_path / ".ssh" / "config").write_text(
-        "Include more/*\nHost gpu1 gpu2 !gpu3 lab-*\n  User x\n  ProxyJump me@door:22,bastion\nHost door bastion\n  User me\nHost *\n  Port 22\nHost github.com\n  User git\n"
-    )
+    lines = [
+        "Include more/*",
+        "Host gpu1 gpu2 !gpu3 lab-*\n  User x\n  ProxyJump me@door:22,bastion",
+        "Host door bastion\n  User me",
+        "Host *\n  Port 22",
+        "Host github.com\n  User git",
+    ]
+    (tmp_path / ".ssh" / "config").write_text("\n".join(lines))
     (tmp_path / ".ssh" / "more" / "one").write_text("Host gpu0\n  HostName 10.0.0.1\n")
     names = host_names(tmp_path)
     assert names == ("gpu0", "gpu1", "gpu2")

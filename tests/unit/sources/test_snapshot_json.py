@@ -288,3 +288,9 @@ def test_a_snapshot_printed_on_a_terminal_is_harmless() -> None:
     fleet = read(fleet_of({**GPU, "processes": [{"pid": 1, "name": telling}]}))
     assert dumps(fleet).replace("\n", "").isprintable()
     assert parse(dumps(fleet).encode(), "snapshot.json") == fleet
+
+
+def test_true_is_no_version() -> None:
+    assert "schema_version: this key is required and must be 1" in refusal(
+        {"schema_version": True, "hosts": []}
+    )
