@@ -38,8 +38,10 @@ def assembled(
     return assemble(entry, answers)
 
 
-def card(index: int, **facts: object) -> Gpu:
-    return Gpu(index=index, name="NVIDIA L4", total_bytes=GIB, free_bytes=GIB, **facts)  # type: ignore[arg-type] # fields of one test each
+def card(index: int, *, parent: int | None = None, processes: tuple[GpuProcess, ...] = ()) -> Gpu:
+    return Gpu(
+        index=index, name="NVIDIA L4", total_bytes=GIB, free_bytes=GIB, parent=parent, processes=processes
+    )
 
 
 def test_every_command_has_a_name_of_its_own_and_the_driver_is_asked_last() -> None:
