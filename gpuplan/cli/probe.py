@@ -34,7 +34,7 @@ def command(
     jobs: o.Jobs = None,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
-    """Print the fleet; exit 0 when every host answered, 4 when none has a usable GPU."""
+    """Print the fleet; exit 0 when some host has a usable GPU, else 4."""
     from gpuplan.cli.progress import STATUS
     from gpuplan.operations.fleet import see_fleet, usable
     from gpuplan.operations.probe import Interrupted

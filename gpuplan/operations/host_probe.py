@@ -29,6 +29,8 @@ MOST_SECONDS = 120.0
 """The longest a host is given for all of its answers."""
 SILENCE_SECONDS = 10.0
 """A login shell that has printed nothing at all after this time hangs."""
+XID = "GP613"
+"""What the kernel's log tells, and NVML does not."""
 NO_ACCESS = DockerAccess()
 _NEVER_REACHED = frozenset({Stage.RESOLVE, Stage.CONNECT, Stage.HOST_KEY, Stage.AUTHENTICATE, Stage.JUMP})
 
@@ -83,7 +85,9 @@ def _failed(entry: HostEntry, error: ConnectionFailed) -> Host:
 
 def _read(entry: HostEntry, connection: Connection) -> Reading:
     sent = time.time()
-    outputs = _ask(connection, assemble.commands(entry))
+    outputs, done = _ask(connection, assemble.commands(entry))
+    if all(output == NOT_RUN for output in outputs.values()):
+        raise ConnectionFailed(Stage.COMMAND, _no_answer(done))
     received = time.time()
     nvidia = _nvidia(outputs, local=entry.address == LOCAL)
     access = docker.access(outputs)
@@ -99,28 +103,25 @@ def _read(entry: HostEntry, connection: Connection) -> Reading:
     return Reading(host=assemble.assemble(entry, answers), connection=connection, docker=access)
 
 
-def _ask(connection: Connection, commands: Sequence[Command]) -> dict[str, Output]:
-    """Every command's output. Raises ConnectionFailed when the host answered none of them."""
+def _ask(connection: Connection, commands: Sequence[Command]) -> tuple[dict[str, Output], Completed]:
+    """Every command's output, and how the script that asked them ended."""
     mark = f"gp{secrets.token_hex(12)}"
-    seconds = min(MOST_SECONDS, longest(commands))
     done = connection.run(
         ["sh", "-s"],
         stdin=script(commands, mark),
-        timeout=seconds,
+        timeout=min(MOST_SECONDS, longest(commands)),
         limit=OUTPUT_LIMIT,
         silence=SILENCE_SECONDS,
     )
-    outputs = sections(done.stdout, commands, mark)
-    if all(output == NOT_RUN for output in outputs.values()):
-        raise ConnectionFailed(Stage.COMMAND, _no_answer(done))
-    return outputs
+    return sections(done.stdout, commands, mark), done
 
 
 def _docker_root(connection: Connection, root: str) -> dict[str, Output]:
     """The disk Docker really uses, where the engine names another directory than the usual one."""
     if root in {"", assemble.DISKS[assemble.DOCKER_ROOT]}:
         return {}
-    return _ask(connection, host.disk_commands({assemble.DOCKER_ROOT: root}))
+    outputs, _ = _ask(connection, host.disk_commands({assemble.DOCKER_ROOT: root}))
+    return {name: output for name, output in outputs.items() if output != NOT_RUN}
 
 
 def _no_answer(done: Completed) -> str:
@@ -145,4 +146,7 @@ def _nvidia(outputs: Mapping[str, Output], *, local: bool) -> "DeviceReport":
     pci = pci_devices(outputs.get(nvidia_smi.PCI.name, NOT_RUN).text)
     owners = process_owners.parse(outputs.get(nvidia_smi.OWNERS.name, NOT_RUN).text)
     found = nvml.report(pci=pci, owners=owners)
-    return replace(found, links=told.links) if found.gpus else told
+    if not found.gpus:
+        return told
+    logged = (fact for fact in told.conditions if fact.code == XID)
+    return replace(found, links=told.links, conditions=(*found.conditions, *logged))
