@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 8 * 1024**2
 VARIABLE = "GPUPLAN_INVENTORY"
-_INIT = "`gpuplan init HOST…` writes a first one; `gpuplan schema inventory` prints every key, inventory.example.yaml explains them"
+_INIT = "`gpuplan init HOST…` writes a first one; `gpuplan schema inventory` prints every key there is"
 _SCHEMA = "`gpuplan schema inventory` prints every key; inventory.example.yaml explains them"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SSH_PORT = 22
