@@ -41,7 +41,8 @@ def command(
     import shlex
     from pathlib import Path
 
-    from gpuplan.operations.first_inventory import LOCAL, write_inventory
+    from gpuplan.domain.inventory import LOCAL
+    from gpuplan.operations.first_inventory import write_inventory
     from gpuplan.present.document import Role, Span, line
 
     targets = [*(hosts or ()), *((LOCAL,) if local else ())]

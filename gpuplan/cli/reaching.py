@@ -20,6 +20,7 @@ def probe_options(host_key: str | None, jobs: int | None) -> "ProbeOptions":
     """Options of a probe; `host_key` is ask, strict or accept-new. UsageError for anything else."""
     from gpuplan.operations.probe import JOBS, MOST_JOBS, ProbeOptions
     from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
+    from gpuplan.sources.inventory_yaml import config_directory
 
     policies = [policy.value for policy in HostKeyPolicy]
     if host_key is not None and host_key not in policies:
@@ -34,7 +35,7 @@ def probe_options(host_key: str | None, jobs: int | None) -> "ProbeOptions":
     home = Path(os.environ.get("HOME") or "~").expanduser()
     return ProbeOptions(
         ssh=SshSettings(
-            known_hosts=config_directory(home) / KNOWN_HOSTS,
+            known_hosts=(config_directory(os.environ) or home / ".config" / "gpuplan") / KNOWN_HOSTS,
             home=home,
             policy=HostKeyPolicy(host_key or HostKeyPolicy.ASK),
             questions=_questions(),
@@ -42,12 +43,6 @@ def probe_options(host_key: str | None, jobs: int | None) -> "ProbeOptions":
         ),
         jobs=jobs or JOBS,
     )
-
-
-def config_directory(home: Path) -> Path:
-    """`$XDG_CONFIG_HOME/gpuplan`."""
-    given = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(given) if given.startswith("/") else home / ".config") / "gpuplan"
 
 
 class _Aside:

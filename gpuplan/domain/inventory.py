@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+LOCAL = "local"
+"""The address of this machine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredGpus:
@@ -20,7 +23,7 @@ class HostEntry:
 
     name: str
     address: str
-    """`local` is this machine."""
+    """`LOCAL` is this machine."""
     user: str | None = None
     port: int | None = None
     """None: as `~/.ssh/config` says, else 22."""

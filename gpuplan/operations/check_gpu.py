@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuplan.domain.secret_text import masked
 from gpuplan.planning.preflight_measures import GpuTest, GpuTestOutcome
+from gpuplan.probing.docker_containers import DEPLOYMENT, MANAGED, ROLE
 from gpuplan.remote.connection import ConnectionFailed, SocketRefused
 
 if TYPE_CHECKING:
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 COMMAND = ("nvidia-smi", "-L")
 LABELS = {
-    "io.gpuplan.managed": "true",
-    "io.gpuplan.deployment": "gpuplan-check",
-    "io.gpuplan.role": "gpu-test",
+    MANAGED: "true",
+    DEPLOYMENT: "gpuplan-check",
+    ROLE: "gpu-test",
 }
 _UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)\)")
 _CARD = re.compile(r"^GPU \d+:", re.MULTILINE)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuplan.domain.inventory import LOCAL
 from gpuplan.errors import InventoryError, UsageError
 from gpuplan.sources import inventory_yaml
 from gpuplan.sources.documents import shown
 
-LOCAL = "local"
 _TARGET = re.compile(
     r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@=]+)@)?(?P<address>\[[0-9a-fA-F:.%]+\]|[^@:=\[\]]+|[0-9a-fA-F:]+::[0-9a-fA-F:]*)"
     r"(?::(?P<port>\d{1,5}))?"

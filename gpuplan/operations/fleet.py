@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.fleet import Basis, Fleet, Gpu, Host, HostFailure, HostStatus
-from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory
+from gpuplan.domain.inventory import LOCAL, DeclaredGpus, HostEntry, Inventory
 from gpuplan.errors import NoHostError, UsageError
 from gpuplan.operations.entries import with_settings
 from gpuplan.sources import device_facts, inventory_yaml
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuplan.operations.probe import OnProgress, ProbeOptions
 
 DECLARED_NOTE = "the hardware is declared in the inventory, not probed: all of its memory is taken to be free"
-THIS_MACHINE = Inventory(path="", hosts=(HostEntry(name="local", address="local"),))
+THIS_MACHINE = Inventory(path="", hosts=(HostEntry(name=LOCAL, address=LOCAL),))
 """What is planned on when there is no inventory."""
 DECLARE = "declare the hardware in the inventory, for example gpus: {name: H100-80GB, count: 8}"
 MEND = "`gpuplan check` says what to mend on each; --no-probe plans on the hardware the inventory declares"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.fleet import Host, HostFailure, HostStatus
-from gpuplan.domain.inventory import HostEntry
+from gpuplan.domain.inventory import LOCAL, HostEntry
 from gpuplan.domain.secret_text import without_secrets
 from gpuplan.probing import assemble, docker, host, nvidia_smi, process_owners
 from gpuplan.probing.assemble import Answers
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gpuplan.probing.devices import DeviceReport
     from gpuplan.remote.docker_engine import Engine
 
-LOCAL = "local"
-"""The address of this machine in an inventory."""
 MOST_SECONDS = 120.0
 """The longest a host is given for all of its answers."""
 SILENCE_SECONDS = 10.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Basis, Fleet, Host, HostFailure, HostStatus
-from gpuplan.domain.inventory import HostEntry, Inventory
+from gpuplan.domain.inventory import LOCAL, HostEntry, Inventory
 from gpuplan.operations.entries import compared, with_entry
 from gpuplan.operations.host_probe import Connect, Reading, read_host
 from gpuplan.remote.connection import Connection, Stage
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpuplan.remote.docker_engine import Engine
     from gpuplan.remote.ssh_settings import SshSettings
 
-LOCAL = "local"
-"""The address of this machine in an inventory."""
 JOBS = 64
 """Hosts probed at once."""
 MOST_JOBS = 1024

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Host
 from gpuplan.domain.host_facts import Image
+from gpuplan.domain.inventory import LOCAL
 from gpuplan.planning.preflight_cuda import Cuda, Service, is_data_center, judge_driver
 from gpuplan.planning.preflight_images import ARCHITECTURES, image_on
 from gpuplan.planning.preflight_measures import GpuTest, GpuTestOutcome, Wanted
@@ -25,7 +26,7 @@ def ssh(host: Host) -> Rung:
     """Green once a probe came back; red with the stage at which it did not."""
     failure = host.failure
     if failure is None:
-        reason = "local" if host.address == "local" else "reached"
+        reason = "local" if host.address == LOCAL else "reached"
         return Rung(name=RungName.SSH, status=Status.GREEN, reason=reason, figures={"user": host.facts.user})
     figures = {"stage": failure.stage, "detail": failure.detail, "address": host.address or host.name}
     return Rung(name=RungName.SSH, status=Status.RED, reason="unreached", figures=figures)

@@ -5,8 +5,8 @@ from typing import Any
 
 from gpuplan.planning.preflight_measures import Reach, ReachOutcome
 from gpuplan.present.numbers import listed, plural
+from gpuplan.present.words import Words
 
-Words = tuple[str, tuple[str, ...], str | None]
 Figures = Mapping[str, Any]
 
 _MOST = 6

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuplan.present.numbers import count, gib, listed, plural
+from gpuplan.present.numbers import count, gib, gigabits, listed, plural
+from gpuplan.present.words import Words
 
-Words = tuple[str, tuple[str, ...], str | None]
 Figures = Mapping[str, Any]
 
 
@@ -198,7 +198,7 @@ def _shm_of_host(figures: Figures) -> Words:
 def _interface_up(figures: Figures) -> Words:
     words = [f"{figures['interface']} {figures['address']}"]
     if figures.get("speed"):
-        words.append(f"{figures['speed'] / 1e9:g} Gbit/s")
+        words.append(gigabits(figures["speed"]))
     if figures.get("rdma"):
         words.append(f"RDMA {figures['rdma']}")
     words.append(f"chosen by the {figures['chosen_by']}")

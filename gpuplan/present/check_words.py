@@ -10,8 +10,8 @@ from gpuplan.present.findings import word
 from gpuplan.present.host_findings import TOOLKIT
 from gpuplan.present.numbers import listed, plural
 from gpuplan.present.unreached import way_back
+from gpuplan.present.words import Words
 
-Words = tuple[str, tuple[str, ...], str | None]
 """Headline, because, fix."""
 Figures = Mapping[str, Any]
 

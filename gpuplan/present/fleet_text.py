@@ -8,7 +8,7 @@ from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
 from gpuplan.domain.host_facts import HostFacts
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import gib, gpu_range, listed, plural
+from gpuplan.present.numbers import gib, gigabits, gpu_range, listed, plural
 from gpuplan.present.unreached import way_back
 
 ROLES = {Severity.ERROR: Role.BAD, Severity.WARNING: Role.WARNING, Severity.INFO: Role.DIM}
@@ -121,11 +121,6 @@ def _known(facts: HostFacts) -> Iterator[str]:
     for disk in facts.disks:
         if disk.purpose == "model_dir":
             yield f"{gib(disk.free_bytes)} free in {disk.path}"
-
-
-def gigabits(bits_per_second: int) -> str:
-    """`100 Gbit/s`."""
-    return f"{bits_per_second / 1e9:g} Gbit/s"
 
 
 def _held(gpu: Gpu, width: int) -> Iterator[Line]:

@@ -55,3 +55,8 @@ def gpu_range(indexes: list[int] | tuple[int, ...]) -> str:
         else:
             runs.append([index, index])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def gigabits(bits_per_second: int) -> str:
+    """`100 Gbit/s`."""
+    return f"{bits_per_second / 1e9:g} Gbit/s"

@@ -5,6 +5,7 @@ a network file system that hangs takes no other answer with it.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ def disk_commands(paths: Mapping[str, str]) -> tuple[Command, ...]:
     Of a path that does not exist yet the nearest directory above it is asked.
     """
     return tuple(
-        Command(name=f"{DISK_PREFIX}{purpose}", shell=f"p={_quoted(path)}\n{_DISK}", timeout=10)
+        Command(name=f"{DISK_PREFIX}{purpose}", shell=f"p={shlex.quote(path)}\n{_DISK}", timeout=10)
         for purpose, path in paths.items()
     )
 
@@ -268,8 +269,3 @@ def _unanswered(outputs: Mapping[str, Output]) -> Iterator[Fact]:
         output = outputs.get(name, NOT_RUN)
         if output.timed_out:
             yield tool_failure.no_answer(what, output)
-
-
-def _quoted(text: str) -> str:
-    """Text as one word of POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Gpu, GpuProcess
-from gpuplan.probing.nvidia_values import one_line
+from gpuplan.probing.tool_failure import one_line
 
 _UNIFIED = re.compile(r"\b(?:GB10|N1X?|Orin|Xavier|Thor|Tegra|Jetson|nvgpu|DGX Spark)\b", re.IGNORECASE)
 """Devices without memory of their own; Grace (GH200) has some and is not among them."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from gpuplan.domain.fact import Fact
 from gpuplan.probing import nvidia_states
 from gpuplan.probing.nvidia_cards import Card, Memory
-from gpuplan.probing.nvidia_values import absent, bus_id, fault, integer, known, lost, mebibytes, one_line
+from gpuplan.probing.nvidia_values import absent, bus_id, fault, integer, known, lost, mebibytes
+from gpuplan.probing.tool_failure import one_line
 
 CORE_FIELDS = (
     "index",

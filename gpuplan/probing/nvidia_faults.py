@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.probing.nvidia_values import bus_id, one_line
+from gpuplan.probing.nvidia_values import bus_id
 from gpuplan.probing.output import Output
-from gpuplan.probing.tool_failure import is_missing
+from gpuplan.probing.tool_failure import is_missing, one_line
 
 TOOL = "nvidia-smi"
 _NO_ANSWER = (

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.probing.nvidia_cards import state
-from gpuplan.probing.nvidia_values import absent, known, one_line
+from gpuplan.probing.nvidia_values import absent, known
+from gpuplan.probing.tool_failure import one_line
 
 THROTTLE = {
     "hw_thermal_slowdown": "hardware thermal slowdown",

@@ -3,8 +3,6 @@
 import re
 
 MIB = 1024**2
-_DETAIL_LIMIT = 300
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BUS = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-9A-Fa-f])")
 _NOTHING = frozenset({"", "n/a", "none", "not supported", "not found", "unknown", "not available"})
 """The driver has no such figure for this device: nothing is wrong."""
@@ -70,10 +68,3 @@ def bus_id(text: str | None) -> str | None:
         return None
     domain, bus, device, function = match.groups()
     return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
-
-
-def one_line(text: str) -> str:
-    """Text of the host for `figures["detail"]`: a single printable line of at most 300 characters."""
-    text = _COLOURS.sub("", text)
-    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return words if len(words) <= _DETAIL_LIMIT else words[: _DETAIL_LIMIT - 1] + "…"

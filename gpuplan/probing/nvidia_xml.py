@@ -13,7 +13,8 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 from gpuplan.domain.fact import Fact
 from gpuplan.probing import nvidia_states
 from gpuplan.probing.nvidia_cards import Card, CardProcess, Memory, Slice, merged, process
-from gpuplan.probing.nvidia_values import absent, bus_id, fault, integer, known, lost, mebibytes, one_line
+from gpuplan.probing.nvidia_values import absent, bus_id, fault, integer, known, lost, mebibytes
+from gpuplan.probing.tool_failure import one_line
 
 _LIMIT = 16 * 1024**2
 """Characters looked at; sixteen cards with all their supported clocks print two million."""

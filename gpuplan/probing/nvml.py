@@ -17,7 +17,8 @@ from gpuplan.probing import nvidia_states
 from gpuplan.probing.devices import DeviceReport
 from gpuplan.probing.nvidia_cards import Card, CardProcess, Memory, Slice, devices, merged, named, process
 from gpuplan.probing.nvidia_faults import PciDevice
-from gpuplan.probing.nvidia_values import bus_id, one_line
+from gpuplan.probing.nvidia_values import bus_id
+from gpuplan.probing.tool_failure import one_line
 
 TOOL = "NVML"
 _NOT_SUPPORTED = 3

@@ -6,6 +6,7 @@ Time limits are `timeout`'s, from coreutils or busybox; where there is none, the
 """
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from gpuplan.probing.command import Command
@@ -49,7 +50,7 @@ def script(commands: Sequence[Command], mark: str) -> bytes:
         .replace("{most}", str(SECTION_LIMIT + 1))
     )
     calls = (
-        f"gp_run {command.name} {max(1, round(command.timeout))} {_quoted(command.shell)} {command.group or '-'}"
+        f"gp_run {command.name} {max(1, round(command.timeout))} {shlex.quote(command.shell)} {command.group or '-'}"
         for command in commands
     )
     return "\n".join((head, *calls, "exit 0", "")).encode()
@@ -88,7 +89,3 @@ def sections(printed: bytes, commands: Sequence[Command], mark: str) -> dict[str
             truncated=len(body) > SECTION_LIMIT,
         )
     return found
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"

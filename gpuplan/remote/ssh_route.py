@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuplan.domain.inventory import HostEntry
+from gpuplan.domain.inventory import LOCAL, HostEntry
 from gpuplan.remote.connection import ConnectionFailed, Stage
 from gpuplan.remote.ssh_authentication import Credentials
 from gpuplan.remote.ssh_config import SshConfig, local_user
@@ -97,6 +97,6 @@ def jump_entry(jump: str, hosts: Mapping[str, HostEntry]) -> HostEntry:
             Stage.JUMP, f"jump host {printable(jump, 100)}: not of the form [USER@]HOST[:PORT]"
         )
     entry = hosts.get(host) or HostEntry(name=host, address=host)
-    if entry.address == "local":
+    if entry.address == LOCAL:
         raise ConnectionFailed(Stage.JUMP, f"jump host {printable(jump, 100)} is this machine")
     return replace(entry, user=user or entry.user, port=int(port) if port else entry.port)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory, VllmSettings
+from gpuplan.domain.inventory import LOCAL, DeclaredGpus, HostEntry, Inventory, VllmSettings
 from gpuplan.errors import GpuplanError, InventoryError
 from gpuplan.sources import device_facts
 from gpuplan.sources.documents import Faults, Location, decode, read_bytes, shown
@@ -64,12 +64,17 @@ def find_inventory(explicit: Path | str | None, environ: Mapping[str, str], cwd:
 
 def default_places(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
     """Where an inventory is looked for when none is named, first to last."""
+    users = config_directory(environ)
+    return (cwd / "inventory.yaml", *((users / "inventory.yaml",) if users is not None else ()))
+
+
+def config_directory(environ: Mapping[str, str]) -> Path | None:
+    """`$XDG_CONFIG_HOME/gpuplan`; None where the environment names neither that nor a home."""
     home = environ.get("HOME", "")
     config = environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
         config = f"{home}/.config" if home else ""
-    users = (Path(config, "gpuplan", "inventory.yaml"),) if config else ()
-    return (cwd / "inventory.yaml", *users)
+    return Path(config, "gpuplan") if config else None
 
 
 def inventory_schema() -> dict[str, Any]:
@@ -181,7 +186,7 @@ def _repeated(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Location, str
             yield ("hosts", index, "name"), f"{entry.name!r} is already the name of hosts[{first}]"
             continue
         address = entry.address.casefold().rstrip(".")
-        local = address == "local"
+        local = address == LOCAL
         machine = (
             _LOOPBACK[0] if address in _LOOPBACK else address,
             0 if local else entry.port or _SSH_PORT,

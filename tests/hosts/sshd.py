@@ -26,6 +26,8 @@ CANNOT = (
     else ""
 )
 """Why no server can run here; empty when one can."""
+REQUIRED = os.environ.get("GPUPLAN_TEST_HOSTS") == "required"
+"""In CI: what cannot run fails."""
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
