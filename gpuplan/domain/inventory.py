@@ -53,6 +53,14 @@ class VllmSettings:
     service_ports: tuple[int, int] = (40000, 40063)
     """Inclusive."""
     env: tuple[tuple[str, str], ...] = ()
+    registry: str | None = None
+    """Registry that takes the place of the public ones for images gpuplan chooses itself (S2.4): `mirror.lan:5000`."""
+    user: str | None = None
+    """`uid:gid` the containers run as; None: the image's (S2.9)."""
+    cache_dir: str = "~/.cache/gpuplan"
+    """On every host: compile caches, one directory an image. `~` is the login's home."""
+    huggingface_home: str = "~/.cache/huggingface"
+    """On every host: where models of the hub lie, or are downloaded to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

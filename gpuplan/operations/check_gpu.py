@@ -6,9 +6,9 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gpuplan.domain.labels import DEPLOYMENT, MANAGED, ROLE
 from gpuplan.domain.secret_text import masked
 from gpuplan.planning.preflight_measures import GpuTest, GpuTestOutcome
-from gpuplan.probing.docker_containers import DEPLOYMENT, MANAGED, ROLE
 from gpuplan.remote.connection import ConnectionFailed, SocketRefused
 
 if TYPE_CHECKING:

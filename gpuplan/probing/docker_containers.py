@@ -8,20 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuplan.domain.host_facts import OurContainer
+from gpuplan.domain.labels import CLAIMS, DEPLOYMENT, GPUS, MANAGED, PORTS, RANK, ROLE
 from gpuplan.probing.json_values import text, text_map, texts
-
-PREFIX = "io.gpuplan."
-MANAGED = f"{PREFIX}managed"
-DEPLOYMENT = f"{PREFIX}deployment"
-ROLE = f"{PREFIX}role"
-"""`leader`, `follower`, `single`, `replica`, `ray-head`."""
-RANK = f"{PREFIX}rank"
-GPUS = f"{PREFIX}gpus"
-"""JSON list of the UUIDs of the GPUs given to it."""
-CLAIMS = f"{PREFIX}claims"
-"""JSON object: UUID to the bytes it is predicted to use there."""
-PORTS = f"{PREFIX}ports"
-"""JSON list of ports, or an object of names to them."""
 
 OUR_FILTER = json.dumps({"label": [f"{MANAGED}=true"]})
 """`filters` of `/containers/json`."""

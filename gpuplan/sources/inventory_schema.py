@@ -104,6 +104,11 @@ NAME = _matching(_WORD, "a name: write it without spaces and without : , = @ / o
 ADDRESS = _matching(_ADDRESS, "an address: write a host name, an IP address, or local")
 JUMP = _matching(_JUMP, "a jump host: write [USER@]HOST[:PORT]")
 PORT = whole(1, 65535)
+USER = _matching(r"[0-9]{1,10}(?::[0-9]{1,10})?", "a user of the container: write UID or UID:GID in numbers")
+REGISTRY = _matching(
+    r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._-]+)*", "a registry: write HOST[:PORT][/PATH]"
+)
+DIRECTORY = _matching(r"(?:/|~/)[^\x00-\x1f:,]*", "an absolute directory of the host, or one under ~/")
 SIZE = scalar(_size, _ANY_SIZE)
 MEMORY = scalar(_memory, _ANY_SIZE)
 PORTS = scalar(_ports, {"type": "string", "pattern": f"^{_PORTS}$", "examples": ["41000-41999"]})
@@ -153,6 +158,10 @@ VLLM = table(
         "ray_ports": Key(PORTS),
         "service_ports": Key(PORTS),
         "env": Key(ENVIRONMENT),
+        "registry": Key(REGISTRY, "mirror the images gpuplan chooses come from"),
+        "user": Key(USER, "uid:gid of the processes in the containers"),
+        "cache_dir": Key(DIRECTORY, "compile caches on every host"),
+        "huggingface_home": Key(DIRECTORY, "where every host keeps models of the hub"),
     },
 )
 ROOT = "InventoryKeys"

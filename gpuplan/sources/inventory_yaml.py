@@ -18,6 +18,7 @@ _INIT = "`gpuplan init HOST…` writes a first one; `gpuplan schema inventory` p
 _SCHEMA = "`gpuplan schema inventory` prints every key; inventory.example.yaml explains them"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SSH_PORT = 22
+_SETTINGS = ("image", "ray_ports", "service_ports", "registry", "user", "cache_dir", "huggingface_home")
 _Keys = Mapping[str, Any]
 """A mapping of the file, read by its table: every key is there."""
 _MAX_EXAMINED = 200
@@ -115,7 +116,7 @@ def _validated(root: "Node", faults: Faults) -> _Keys:
 def _inventory(keys: _Keys, path: str) -> Inventory:
     given = {name: value for name, value in keys["vllm"].items() if value is not None}
     vllm = VllmSettings(
-        **{name: given[name] for name in ("image", "ray_ports", "service_ports") if name in given},
+        **{name: given[name] for name in _SETTINGS if name in given},
         **({"shm_size_bytes": given["shm_size"]} if "shm_size" in given else {}),
         env=tuple(sorted(given["env"].items())),
     )

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gpuplan.domain.inventory import HostEntry
+from gpuplan.domain.labels import CLAIMS, DEPLOYMENT, GPUS, MANAGED
 from gpuplan.probing import docker
 from gpuplan.probing.docker import DockerReport
-from gpuplan.probing.docker_containers import CLAIMS, DEPLOYMENT, GPUS, MANAGED
 from gpuplan.probing.script import script, sections
 from gpuplan.remote.connection import Connection
 from gpuplan.remote.docker_engine import Engine, Transport, engine
