@@ -41,7 +41,8 @@ class Request(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def start_chunks(self, kind: str = "application/vnd.docker.multiplexed-stream") -> None:
         self.send_response(200)
@@ -50,10 +51,25 @@ class Request(BaseHTTPRequestHandler):
         self.end_headers()
 
     def chunk(self, data: bytes) -> None:
+        """An empty one ends the answer."""
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
+    def cut(self) -> None:
+        """End the connection in the middle of an answer."""
+        self.close_connection = True
+
     def body(self) -> bytes:
+        """Of the request, whole or in chunks."""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            return b"".join(self.chunks())
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def chunks(self) -> Iterator[bytes]:
+        """Of the request, as they come."""
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
 
     def _any(self) -> None:
         path = self.path.partition("?")[0]
@@ -65,9 +81,10 @@ class Request(BaseHTTPRequestHandler):
             with suppress(BrokenPipeError, ConnectionResetError):
                 answer(self)
         else:
+            self.body()
             self.document(answer)
 
-    do_GET = do_POST = do_DELETE = _any  # noqa: N815 - the names the library looks for
+    do_GET = do_POST = do_DELETE = do_PUT = do_HEAD = _any  # noqa: N815 - the names the library looks for
 
 
 class EngineServer(ThreadingMixIn, UnixStreamServer):

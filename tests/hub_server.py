@@ -111,6 +111,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self._resolve(bool(match[1]), match[2], match[3], match[4], path)
             elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
                 self._describe(match[1], match[2] or "main", path)
+            elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", path):
+                self._list(match[1], match[2], path)
             else:
                 self._fail(404, "RepoNotFound", path)
 
@@ -192,9 +194,23 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if not repository.listing:
                 self._fail(404, None, path)
                 return
-            siblings = [{"rfilename": file} for file in sorted(repository.files)]
+            siblings: list[dict[str, object]] = [{"rfilename": file} for file in sorted(repository.files)]
+            if "blobs=" in urlsplit(self.path).query:
+                siblings = [
+                    {**each, "size": len(repository.files[str(each["rfilename"])])} for each in siblings
+                ]
             body = json.dumps({"id": name, "sha": repository.commit, "siblings": siblings}).encode()
             self._send(200, {"Content-Type": "application/json"}, body, path)
+
+        def _list(self, name: str, revision: str, path: str) -> None:
+            repository = self._repository(name, revision, path)
+            if repository is None:
+                return
+            tree = [
+                {"type": "file", "path": file, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                for file, content in sorted(repository.files.items())
+            ]
+            self._send(200, {"Content-Type": "application/json"}, json.dumps(tree).encode(), path)
 
         def _fail(
             self, status: int, code: str | None, path: str, headers: Mapping[str, str] | None = None

@@ -11,7 +11,22 @@ from gpuplan.cli.usage import REFUSED, usage_error
 from gpuplan.errors import ExitCode, GpuplanError
 from gpuplan.version import __version__
 
-COMMANDS = ("init", "probe", "check", "plan", "estimate", "explain", "models", "gpus", "schema")
+COMMANDS = (
+    "init",
+    "probe",
+    "check",
+    "plan",
+    "deploy",
+    "status",
+    "logs",
+    "stop",
+    "unlock",
+    "estimate",
+    "explain",
+    "models",
+    "gpus",
+    "schema",
+)
 """In the order the help lists them; each is a module beside this one."""
 
 

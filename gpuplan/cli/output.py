@@ -90,6 +90,22 @@ def remark(text: str) -> None:
     print(f"note: {visible(text)}", file=sys.stderr)
 
 
+def talk(lines: Lines) -> None:
+    """Print a document on stderr, for a person who is about to be asked."""
+    print(text_of(lines), file=sys.stderr)
+
+
+def can_ask() -> bool:
+    """Whether somebody can answer a question: both ends are a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
+
+
+def asked(question: str) -> bool:
+    """Whether the answer is yes; anything else, an end of input included, is no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def remark_age(taken_at: str | None) -> None:
     """Say how old the snapshot is that a command works on; one written by hand has no age."""
     if taken_at is None:

@@ -8,12 +8,14 @@ import typer
 from gpuplan.cli import output
 from gpuplan.errors import UsageError
 
-HELP = "The JSON Schema of plan, estimate, snapshot or inventory."
+HELP = "The JSON Schema of plan, deployment, snapshot and others."
 EXAMPLE = "Example: gpuplan schema plan"
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="plan, estimate, snapshot, inventory.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="plan, estimate, snapshot, inventory, deployment.")
+    ],
 ) -> None:
     """Print one schema."""
     output.show_json(schema_of(name))
@@ -55,6 +57,12 @@ def _inventory() -> dict[str, Any]:
     return inventory_schema()
 
 
+def _deployment() -> dict[str, Any]:
+    from gpuplan.present.status_document import StatusDocument
+
+    return _generated(StatusDocument)
+
+
 def _generated(kind: type[Any]) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
@@ -67,4 +75,5 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "estimate": _estimate,
     "snapshot": _snapshot,
     "inventory": _inventory,
+    "deployment": _deployment,
 }

@@ -110,6 +110,29 @@ SECRETS_DIRECTORY = "/run/gpuplan/secrets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HubModel:
+    """Served by its id from the cache of the hub that every host has (`VllmSettings.huggingface_home`)."""
+
+    id: str
+    """`org/name`."""
+    revision: str | None = None
+    """Branch, tag or commit as asked for; None: `main`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryModel:
+    """Served from a directory that lies on every host."""
+
+    paths: Mapping[str, str]
+    """Host to the absolute path there, symbolic links resolved."""
+    inside: str
+    """Where every container sees it, read-only: `/models/NAME`."""
+
+
+ServedModel = HubModel | DirectoryModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """What the plan says the engine will print, for comparing with what it prints; None where only a claim is known."""
 

@@ -99,6 +99,8 @@ class PlacedGpu:
     total_bytes: int
     held: tuple[Holding, ...] = ()
     """Who has the rest: the bytes add up to total - allocatable, unless more is booked than there is."""
+    uuid: str | None = None
+    """GPU or MIG UUID, which it keeps when indexes move; None where nobody told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class PlacedHost:
     role: Role
     gpus: tuple[PlacedGpu, ...]
     ram_claim_bytes: int = 0
+    driver_version: str | None = None
+    """Of the host as it was planned on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,11 @@ def masked(text: str) -> str:
 _SECRET_FLAG = re.compile(r"--?[\w-]*(?:token|secret|passw\w*|api[_-]?key|credential)", re.IGNORECASE)
 
 
+def is_secret_flag(flag: str) -> bool:
+    """Whether the values of a flag are masked whatever they are: its name ends in what a secret is called."""
+    return _SECRET_FLAG.fullmatch(flag) is not None
+
+
 def masked_words(words: Sequence[str]) -> tuple[str, ...]:
     """The words of a command with `***` for each value of a flag whose name ends in what a secret is called."""
     shown: list[str] = []
@@ -64,7 +69,7 @@ def masked_words(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         flag, equals, _value = word.partition("=")
         if word.startswith("-"):
-            secret = _SECRET_FLAG.fullmatch(flag) is not None
+            secret = is_secret_flag(flag)
             shown.append(f"{flag}={MASK}" if secret and equals else masked(word))
         else:
             shown.append(MASK if secret else masked(word))

@@ -8,7 +8,7 @@ value (vLLM 0.33, `utils/argparse_utils.py`).
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpuplan.engine.argument_values import human_readable
@@ -130,6 +130,23 @@ def _quoted(entry: str, start: int) -> tuple[str, int]:
 def shorten(text: str, limit: int = 60) -> str:
     """Text of bounded length for a message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def grouped(words: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """The words of a command, each flag with its values; what stands before the first flag is a group too."""
+    group: tuple[str, ...] = ()
+    for word in words:
+        if group and _NAME.match(word):
+            yield group
+            group = ()
+        group = (*group, word)
+    if group:
+        yield group
+
+
+def flag_of(group: Sequence[str]) -> str:
+    """The flag of a group, with dashes: `--max-model-len`."""
+    return group[0].partition("=")[0].replace("_", "-")
 
 
 def is_number(token: str) -> bool:

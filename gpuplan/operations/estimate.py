@@ -10,7 +10,7 @@ from gpuplan.domain.plan import Candidate, Plan, Remedy, StrategyName, StrategyR
 from gpuplan.domain.workload import GpuSelection
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.errors import UsageError
-from gpuplan.operations.plan import ServingOptions, echo, engine_version, model_for, workload_of
+from gpuplan.operations.plan import Asked, ServingOptions, echo, engine_version, model_for, workload_of
 from gpuplan.planning.planner import plan
 from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue import accelerators
@@ -65,7 +65,7 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
         utilization=utilization,
         model_path=model.path,
         siblings=model.siblings,
-        echo=echo(model.path, workload, version, utilization, model.category),
+        echo=echo(model.path, workload, version, utilization, model.category, Asked(reference=reference)),
     )
     made = plan(request)
     result = _judged(next(item for item in made.strategies if item.strategy is StrategyName.MANUAL))

@@ -56,6 +56,12 @@ def read_host(entry: HostEntry, connect: Connect) -> Reading:
     return replace(reading, host=without_secrets(reading.host))
 
 
+def read_again(entry: HostEntry, connection: Connection) -> Reading:
+    """The same host over a connection that is open; where it was lost, the reading is a failed one without it."""
+    reading = _reading(entry, lambda _entry: connection)
+    return replace(reading, host=without_secrets(reading.host))
+
+
 def _reading(entry: HostEntry, connect: Connect) -> Reading:
     try:
         connection = connect(entry)

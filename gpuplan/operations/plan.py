@@ -44,6 +44,21 @@ class ServingOptions:
     engine_args: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a plan repeats beside the workload, so that the same can be asked again."""
+
+    reference: str | None = None
+    """MODEL as the user wrote it; None: as the model calls itself."""
+    hosts: tuple[str, ...] = ()
+    """`--host`."""
+    labels: tuple[str, ...] = ()
+    """`--label K=V` each."""
+
+
+NOTHING_ASKED = Asked()
+
+
 def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptions) -> Plan:
     """Read fleet and model, evaluate every strategy.
 
@@ -62,7 +77,8 @@ def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptio
         version = engine_version(options, inventory.vllm.image if inventory is not None else fleet.image)
         workload = workload_of(options, version)
         model = model_for(reference, workload)
-    return plan_model(model, fleet, workload, version)
+    asked = Asked(reference=reference, hosts=fleet_options.hosts, labels=fleet_options.labels)
+    return plan_model(model, fleet, workload, version, asked)
 
 
 def model_for(reference: str, workload: Workload) -> Model:
@@ -71,12 +87,22 @@ def model_for(reference: str, workload: Workload) -> Model:
     return read(reference, workload.engine, workload.category)
 
 
-def plan_model(model: Model, fleet: Fleet, workload: Workload, version: EngineVersion) -> Plan:
+def plan_model(
+    model: Model, fleet: Fleet, workload: Workload, version: EngineVersion, asked: Asked = NOTHING_ASKED
+) -> Plan:
     """Plan a model that was read on a fleet that was read."""
+    made = plan(request_for(model, fleet, workload, version, asked))
+    return replace(made, facts=(*_notices(workload, model, fleet, version), *made.facts))
+
+
+def request_for(
+    model: Model, fleet: Fleet, workload: Workload, version: EngineVersion, asked: Asked = NOTHING_ASKED
+) -> PlanRequest:
+    """The planner's question; one model, once read, may be asked about on any fleet."""
     utilization = gpu_memory_utilization(
         workload.engine, category=model.category, architectures=(model.profile.architecture,), version=version
     )
-    request = PlanRequest(
+    return PlanRequest(
         fleet=fleet,
         profile=model.profile,
         workload=replace(workload, category=model.category),
@@ -84,19 +110,24 @@ def plan_model(model: Model, fleet: Fleet, workload: Workload, version: EngineVe
         utilization=utilization,
         model_path=model.path,
         siblings=model.siblings,
-        echo=echo(model.path, workload, version, utilization, model.category),
+        echo=echo(model.path, workload, version, utilization, model.category, asked),
     )
-    made = plan(request)
-    return replace(made, facts=(*_notices(workload, model, fleet, version), *made.facts))
 
 
 def echo(
-    model: str, workload: Workload, version: EngineVersion, utilization: float | None, category: Category
+    model: str,
+    workload: Workload,
+    version: EngineVersion,
+    utilization: float | None,
+    category: Category,
+    asked: Asked = NOTHING_ASKED,
 ) -> dict[str, Any]:
-    """The request as a plan repeats it."""
+    """The request as a plan repeats it: all that is needed to ask it again, secrets masked."""
     return {
         "model": model,
+        "reference": model if asked.reference is None else asked.reference,
         "category": category.value,
+        "image": workload.image,
         "vllm_version": str(version),
         "gpu_memory_utilization": utilization,
         "context": workload.context,
@@ -104,10 +135,13 @@ def echo(
         "replicas": workload.replicas,
         "placement": workload.placement.value,
         "executor": workload.executor.value,
+        "no_distributed": not workload.allow_distributed,
         "kv_cache_dtype": workload.engine.kv_cache_dtype,
         "vram_claim_bytes": workload.vram_claim_bytes,
         "ram_claim_bytes": workload.ram_claim_bytes,
         "strategies": list(workload.strategies),
+        "hosts": list(asked.hosts),
+        "labels": list(asked.labels),
         "gpus": [f"{item.host}:{','.join(item.devices)}" for item in workload.selection],
         "allow_overcommit": workload.allow_overcommit,
         "engine_args": list(masked_words(workload.engine.user_args)),

@@ -12,7 +12,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Basis, Fleet, Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import LOCAL, HostEntry, Inventory
 from gpuplan.operations.entries import compared, with_entry
-from gpuplan.operations.host_probe import Connect, Reading, read_host
+from gpuplan.operations.host_probe import Connect, Reading, read_again, read_host
 from gpuplan.remote.connection import Connection, Stage
 from gpuplan.sources import device_facts
 from gpuplan.sources.deadline import as_finished
@@ -76,13 +76,17 @@ class OpenFleet:
         entries: Sequence[HostEntry],
         readings: Mapping[str, Reading],
         options: ProbeOptions,
+        connect: Connect,
     ) -> None:
         self.fleet = fleet
         self.entries = {entry.name: entry for entry in entries}
         self.cancellation = options.ssh.cancellation
-        self._readings = readings
+        self._readings = dict(readings)
         self._engines: dict[str, Engine] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._opening: dict[str, threading.Lock] = {}
+        self._jobs = options.jobs
+        self._connect = connect
 
     @property
     def connections(self) -> Mapping[str, Connection]:
@@ -96,9 +100,49 @@ class OpenFleet:
     def engine_of(self, host: str) -> "Engine":
         """The Docker engine of a host that answered, over its connection. Raises EngineFailed."""
         with self._lock:
+            opening = self._opening.setdefault(host, threading.Lock())
+        with opening:
             if host not in self._engines:
                 self._engines[host] = self._readings[host].open_engine()
             return self._engines[host]
+
+    def reopen(self, host: str) -> None:
+        """A fresh connection to a host whose connection was lost, the facts of the host as they were.
+
+        Raises ConnectionFailed.
+        """
+        with self._lock:
+            opening = self._opening.setdefault(host, threading.Lock())
+        with opening:
+            reading = self._readings[host]
+            engine = self._engines.pop(host, None)
+            if engine is not None:
+                engine.close()
+            if reading.connection is not None:
+                reading.connection.close()
+            connection = self._connect(self.entries[host])
+            with self._lock:
+                self._readings[host] = replace(reading, connection=connection)
+
+    def read_again(self, hosts: Collection[str]) -> Fleet:
+        """The fleet with these hosts probed again over the connections they have; the rest as before.
+
+        A host that no longer answers is in it with its failure.
+        """
+        names = [name for name in self.entries if name in hosts and name in self.connections]
+        calls = [partial(read_again, self.entries[name], self.connections[name]) for name in names]
+        with closing(as_finished(calls, workers=self._jobs)) as finished:
+            again = {names[call.number]: call.result() for call in finished}
+        with self._lock:
+            self._readings.update(
+                {name: reading for name, reading in again.items() if reading.connection is not None}
+            )
+        fresh = tuple(
+            _finished(self.entries[host.name], again[host.name].host) if host.name in again else host
+            for host in self.fleet.hosts
+        )
+        self.fleet = replace(self.fleet, hosts=_told_apart(fresh), taken_at=_now())
+        return self.fleet
 
     def close(self) -> None:
         """End every engine and connection."""
@@ -157,7 +201,7 @@ def open_fleet(
     except BaseException:
         options.ssh.cancellation.cancel()
         raise
-    opened = OpenFleet(_fleet(entries, readings, inventory.vllm.image), entries, readings, options)
+    opened = OpenFleet(_fleet(entries, readings, inventory.vllm.image), entries, readings, options, connect)
     with closing(opened):
         yield opened
 
@@ -227,10 +271,14 @@ def _fleet(entries: Sequence[HostEntry], readings: Mapping[str, Reading], image:
     ]
     return Fleet(
         hosts=_told_apart(hosts),
-        taken_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        taken_at=_now(),
         basis=Basis.MEASURED,
         image=image,
     )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _finished(entry: HostEntry, host: Host) -> Host:

@@ -90,12 +90,11 @@ def _unplaced(found: Ours, known: Container[str | None]) -> tuple[OurShare, ...]
 def account(gpu: Gpu, ours: tuple[OurShare, ...] = (), host: Host | None = None) -> Account:
     """Memory of a GPU whose total is known; `ours` are our containers on it, `host` matters to unified memory alone."""
     total = gpu.total_bytes or 0
-    free = total if gpu.free_bytes is None else min(gpu.free_bytes, total)
+    free = free_bytes(gpu, host)
     reserve = gpu.reserved_bytes
-    shared = host is not None and gpu.unified and gpu.backend == "cuda"
+    shared = host is not None and shares_host_memory(gpu)
     if shared and host is not None and host.ram_available_bytes is not None:
-        # CUDA on unified memory reports what the kernel calls available; the host's own reserve is of the same memory
-        free = min(free, host.ram_available_bytes)
+        # the host's own reserve is of the same memory
         reserve += free - max(0, min(free, host.ram_available_bytes - host.ram_reserved_bytes))
     named: tuple[Holding, ...] = ()
     given, rest = free, total - free
@@ -110,29 +109,65 @@ def account(gpu: Gpu, ours: tuple[OurShare, ...] = (), host: Host | None = None)
     return Account(allocatable_bytes=max(0, given - reserve), held=held)
 
 
-def _named(
-    processes: Iterable[GpuProcess], ours: tuple[OurShare, ...], *, total: int, free: int
-) -> tuple[int, tuple[Holding, ...]]:
-    """(bytes left before the reserve, possibly negative; what deployments and processes hold)."""
+def shares_host_memory(gpu: Gpu) -> bool:
+    """Whether what is free on the GPU is what the kernel of its host calls available: CUDA on unified memory."""
+    return gpu.unified and gpu.backend == "cuda"
+
+
+def free_bytes(gpu: Gpu, host: Host | None = None) -> int:
+    """What a GPU of known total has free; all of it where nobody reported."""
+    total = gpu.total_bytes or 0
+    free = total if gpu.free_bytes is None else min(gpu.free_bytes, total)
+    if host is not None and host.ram_available_bytes is not None and shares_host_memory(gpu):
+        return min(free, host.ram_available_bytes)
+    return free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What each of our containers holds of a GPU now, and what is left to explain."""
+
+    processes: tuple[tuple[GpuProcess, ...], ...]
+    """Of each container, in the order the containers were given."""
+    bytes: tuple[int, ...]
+    """Held by each: its processes', and for one that serves unseen what nobody else explains, up to its claim."""
+    others: tuple[GpuProcess, ...]
+    unexplained_bytes: int
+
+
+def use_of(processes: Iterable[GpuProcess], ours: tuple[OurShare, ...], *, total: int, free: int) -> Use:
+    """Who holds what of a GPU of `total` bytes, of which `free` are reported free."""
     of_ours: list[list[GpuProcess]] = [[] for _ in ours]
     others: list[GpuProcess] = [] if ours else list(processes)
     for process in processes if ours else ():
         found = (own for own, share in zip(of_ours, ours, strict=True) if _runs_in(process, share.container))
         next(found, others).append(process)
-    elsewhere = _used(others)
-    unexplained = max(0, total - free - elsewhere - sum(_used(own) for own in of_ours))
-    deployments: list[Holding] = []
-    to_come = booked = 0
+    unexplained = max(0, total - free - _used(others) - sum(_used(own) for own in of_ours))
+    held: list[int] = []
     for own, share in zip(of_ours, ours, strict=True):
         measured = _used(own)
         if not _all_known(own) and _serves(share.container):
             taken = min(max(0, share.claim_bytes - measured), unexplained)
             measured, unexplained = measured + taken, unexplained - taken
-        deployments.append(_deployment(share, measured))
-        booked += max(share.claim_bytes, measured)
-        to_come += max(0, share.claim_bytes - measured)
-    given = min(free - to_come, total - booked - elsewhere)
-    return given, (*deployments, *_strangers(others))
+        held.append(measured)
+    return Use(
+        processes=tuple(tuple(own) for own in of_ours),
+        bytes=tuple(held),
+        others=tuple(others),
+        unexplained_bytes=unexplained,
+    )
+
+
+def _named(
+    processes: Iterable[GpuProcess], ours: tuple[OurShare, ...], *, total: int, free: int
+) -> tuple[int, tuple[Holding, ...]]:
+    """(bytes left before the reserve, possibly negative; what deployments and processes hold)."""
+    use = use_of(processes, ours, total=total, free=free)
+    deployments = [_deployment(share, held) for share, held in zip(ours, use.bytes, strict=True)]
+    booked = sum(max(share.claim_bytes, held) for share, held in zip(ours, use.bytes, strict=True))
+    to_come = sum(max(0, share.claim_bytes - held) for share, held in zip(ours, use.bytes, strict=True))
+    given = min(free - to_come, total - booked - _used(use.others))
+    return given, (*deployments, *_strangers(use.others))
 
 
 def _runs_in(process: GpuProcess, container: OurContainer) -> bool:
@@ -165,7 +200,7 @@ def _deployment(share: OurShare, measured: int) -> Holding:
     )
 
 
-def _strangers(processes: list[GpuProcess]) -> Iterable[Holding]:
+def _strangers(processes: Iterable[GpuProcess]) -> Iterable[Holding]:
     """Processes that are not ours, most memory first; those of unknown size last."""
     ordered = sorted(processes, key=lambda one: (one.used_bytes is None, -(one.used_bytes or 0), one.pid))
     for process in ordered[:MOST_NAMED]:

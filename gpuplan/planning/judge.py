@@ -85,6 +85,7 @@ class Judge:
     _weights: int | None = None
     _rules: dict[Parallelism, tuple[Violation, ...]] = field(default_factory=dict)
     _at_shares: dict[float, "Judge"] = field(default_factory=dict)
+    _drivers: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def claim_only(self) -> bool:
@@ -179,6 +180,12 @@ class Judge:
         if known is None:
             known = self._at_shares[share] = Judge(replace(self.request, utilization=share))
         return known
+
+    def driver_of(self, host: str) -> str | None:
+        """Version of the GPU driver on a host of the fleet; None where no probe told."""
+        if not self._drivers:
+            self._drivers = {one.name: one.facts.driver_version for one in self.request.fleet.hosts}
+        return self._drivers.get(host)
 
     def _divided(self, devices: tuple[Device, ...]) -> Violation | None:
         """Ranks that work together are never MIG slices: a CUDA process sees one of them and reaches no other.

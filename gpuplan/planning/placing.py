@@ -28,10 +28,12 @@ def placed_host(
                 allocatable_bytes=offer.allocatable_bytes,
                 total_bytes=offer.total_bytes,
                 held=offer.held,
+                uuid=offer.uuid,
             )
             for offer in (sorted(offers, key=BY_INDEX) if len(offers) > 1 else offers)
         ),
         ram_claim_bytes=ram_claim(judge, len(offers)),
+        driver_version=judge.driver_of(host),
     )
 
 

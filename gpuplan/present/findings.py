@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.present import host_findings, memory_findings
+from gpuplan.present import deploy_findings_changes, deploy_findings_order, host_findings, memory_findings
+from gpuplan.present.deploy_findings_bringing import WORDS as BRINGING_WORDS
+from gpuplan.present.deploy_findings_diagnosis import WORDS as DIAGNOSIS_WORDS
+from gpuplan.present.deploy_findings_lifecycle import WORDS as LIFECYCLE_WORDS
 from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, plural, tokens
 from gpuplan.present.unreached import way_back
 from gpuplan.present.words import Worder, Words
@@ -427,5 +430,10 @@ _WORDS: dict[str, Worder] = {
     "GP504": _draft,
     **memory_findings.WORDS,
     **host_findings.WORDS,
+    **deploy_findings_changes.WORDS,
+    **deploy_findings_order.WORDS,
+    **LIFECYCLE_WORDS,
+    **BRINGING_WORDS,
+    **DIAGNOSIS_WORDS,
 }
 CODES = tuple(sorted(_WORDS))

@@ -23,6 +23,7 @@ class PlacedGpuDocument:
     """One GPU of a placement."""
 
     index: int
+    uuid: str | None
     claim_bytes: int
     allocatable_bytes: int
     total_bytes: int
@@ -37,6 +38,7 @@ class PlacedHostDocument:
     role: str
     gpus: tuple[PlacedGpuDocument, ...]
     ram_claim_bytes: int
+    driver_version: str | None
 
 
 def placed_host(host: PlacedHost) -> PlacedHostDocument:
@@ -46,12 +48,14 @@ def placed_host(host: PlacedHost) -> PlacedHostDocument:
         role=host.role.value,
         gpus=tuple(_placed_gpu(gpu) for gpu in host.gpus),
         ram_claim_bytes=host.ram_claim_bytes,
+        driver_version=host.driver_version,
     )
 
 
 def _placed_gpu(gpu: PlacedGpu) -> PlacedGpuDocument:
     return PlacedGpuDocument(
         index=gpu.index,
+        uuid=gpu.uuid,
         claim_bytes=gpu.claim_bytes,
         allocatable_bytes=gpu.allocatable_bytes,
         total_bytes=gpu.total_bytes,

@@ -1,6 +1,9 @@
 """A page per finding code: what it means, why it matters, what to do, where the rule comes from."""
 
-from gpuplan.present import host_rulebook
+from gpuplan.present import deploy_rulebook_changes, deploy_rulebook_order, host_rulebook
+from gpuplan.present.deploy_rulebook_bringing import PAGES as BRINGING_PAGES
+from gpuplan.present.deploy_rulebook_diagnosis import PAGES as DIAGNOSIS_PAGES
+from gpuplan.present.deploy_rulebook_lifecycle import PAGES as LIFECYCLE_PAGES
 from gpuplan.present.page import Page
 from gpuplan.present.page import page as _page
 
@@ -366,4 +369,15 @@ _PAGES = (
         "vLLM v1/spec_decode",
     ),
 )
-PAGES: dict[str, Page] = {page.code: page for page in (*_PAGES, *host_rulebook.PAGES)}
+PAGES: dict[str, Page] = {
+    page.code: page
+    for page in (
+        *_PAGES,
+        *host_rulebook.PAGES,
+        *deploy_rulebook_changes.PAGES,
+        *deploy_rulebook_order.PAGES,
+        *LIFECYCLE_PAGES,
+        *BRINGING_PAGES,
+        *DIAGNOSIS_PAGES,
+    )
+}

@@ -4,7 +4,7 @@ Ours carry `io.gpuplan.managed=true` and say in labels what they were made for. 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuplan.domain.host_facts import OurContainer
@@ -70,7 +70,17 @@ def _ports(label: str) -> tuple[int, ...]:
     entries = document.values() if isinstance(document, dict) else document
     if not isinstance(entries, list) and not isinstance(document, dict):
         return ()
-    return tuple(sorted({port for port in entries if _whole(port, 65535) and port > 0}))
+    return tuple(sorted({port for port in _expanded(entries) if _whole(port, 65535) and port > 0}))
+
+
+def _expanded(entries: Iterable[Any]) -> Iterator[Any]:
+    """Ports and ranges `[first, last]` one by one; a range that is none is left out."""
+    for entry in entries:
+        if isinstance(entry, list):
+            if len(entry) == 2 and all(_whole(port, 65535) for port in entry):
+                yield from range(entry[0], entry[1] + 1)
+        else:
+            yield entry
 
 
 def _whole(value: Any, most: int) -> bool:

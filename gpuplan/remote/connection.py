@@ -18,7 +18,18 @@ class Stage(StrEnum):
     CANCELLED = "cancelled"
 
 
-class ConnectionFailed(Exception):
+class HostCallFailed(Exception):
+    """Something asked of a host was not done; `detail` says why in one printable sentence.
+
+    The family of all expected failures of this layer: ConnectionFailed (the connection is gone), SocketRefused,
+    `docker_engine.EngineFailed` (the engine is out of reach) and RequestRefused (it said no), `images.PullFailed` and
+    LoadFailed, `http.NoAnswer`.
+    """
+
+    detail = ""
+
+
+class ConnectionFailed(HostCallFailed):
     """A host could not be reached or stopped answering: the stage, and one sentence of detail."""
 
     def __init__(self, stage: Stage, detail: str) -> None:
@@ -27,8 +38,12 @@ class ConnectionFailed(Exception):
         self.detail = detail
 
 
-class SocketRefused(Exception):
+class SocketRefused(HostCallFailed):
     """The host did not open a socket or port for us; the connection itself is sound."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

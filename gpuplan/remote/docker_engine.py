@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.remote.connection import Connection, SocketRefused, Stream
+from gpuplan.remote.connection import Connection, HostCallFailed, SocketRefused, Stream
 from gpuplan.remote.local import LocalConnection
 from gpuplan.remote.words import printable
 
@@ -58,7 +58,7 @@ class Cause(StrEnum):
     OTHER = "GP629"
 
 
-class EngineFailed(Exception):
+class EngineFailed(HostCallFailed):
     """The engine could not be reached or refused: the cause, and one line of detail."""
 
     def __init__(self, cause: Cause, detail: str, *, api_version: str = "") -> None:
@@ -68,7 +68,7 @@ class EngineFailed(Exception):
         self.api_version = api_version
 
 
-class RequestRefused(Exception):
+class RequestRefused(HostCallFailed):
     """The engine answered one request with an error; others may go well."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -157,8 +157,7 @@ class Engine:
         try:
             return self._document(f"/v{spoken}{path}", parameters, timeout)
         except SocketRefused as refused:
-            cause = _cause(refused)  # over SSH it tells nothing; forwarding worked before
-            raise EngineFailed(Cause.OTHER if cause is Cause.FORWARDING else cause, str(refused)) from refused
+            raise unreachable(refused) from refused
 
     def close(self) -> None:
         """End every stream at once, those in use by other threads too."""
@@ -240,6 +239,12 @@ def engine(connection: Connection, *, socket_path: str, cli: bool, timeout: floa
 def dial_command(socket_path: str) -> tuple[str, ...]:
     """The docker CLI as a bridge between its standard input and output and the engine's socket."""
     return ("docker", "-H", f"unix://{socket_path}", "system", "dial-stdio")
+
+
+def unreachable(refused: SocketRefused) -> EngineFailed:
+    """The engine whose socket was open before is not: over SSH the refusal does not tell why."""
+    cause = _cause(refused)
+    return EngineFailed(Cause.OTHER if cause is Cause.FORWARDING else cause, str(refused))
 
 
 def _speaking(dialer: Dialer, timeout: float) -> Engine:

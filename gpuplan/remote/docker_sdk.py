@@ -25,6 +25,21 @@ class EngineClient(APIClient):
         self._custom_adapter = session.adapter
         confine(self, session.adapter)
 
+    def exec_frames(self, identity: str) -> tuple[Any, Iterator[tuple[bool, bytes]]]:
+        """Start what `exec_create` made: the response, and its output as it comes, standard output or not.
+
+        Unlike what `exec_start` gives, it does not end without a word when time is up or the stream is cut.
+        """
+        inside: Any = self
+        response = inside._post_json(
+            inside._url("/exec/{0}/start", identity),
+            headers={"Connection": "Upgrade", "Upgrade": "tcp"},
+            data={"Tty": False, "Detach": False},
+            stream=True,
+        )
+        inside._raise_for_status(response)
+        return response, _frames(response.raw._fp.fp, tty=False)
+
     def _read_from_socket(self, response: Any, stream: bool, tty: bool = True, demux: bool = False) -> Any:
         """Output of `exec` and `attach`, read without `poll`: a stream has no descriptor."""
         inherited: Any = super()

@@ -4,11 +4,12 @@ Imported only when an engine is spoken to: it needs requests and urllib3. A stre
 socket it expects, and ends when the socket and every file made of it are closed.
 """
 
+import errno
 import io
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.client import BadStatusLine, HTTPException, RemoteDisconnected
+from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected
 from typing import Any
 
 import requests
@@ -65,7 +66,13 @@ class StreamSocket:
         return self._stream.recv(size)
 
     def sendall(self, data: bytes) -> None:
-        self._stream.sendall(data)
+        """What the other side said before it stopped listening can still be read: whoever sends goes on to read it."""
+        try:
+            self._stream.sendall(data)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise BrokenPipeError(errno.EPIPE, "the other side stopped listening") from error
 
     def makefile(self, mode: str = "rb", buffering: int | None = None) -> io.BufferedReader:
         with self._lock:
@@ -246,7 +253,7 @@ class EngineSession(requests.Session):
             ) as response:
                 return response.status_code, _body(response, deadline=deadline, limit=limit)
         except (requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError) as error:
-            raise NoAnswer(_words(error)) from error
+            raise NoAnswer(plain_words(error)) from error
 
 
 def confine(session: requests.Session, adapter: EngineAdapter) -> None:
@@ -268,7 +275,7 @@ def _body(response: requests.Response, *, deadline: float, limit: int) -> bytes:
     return bytes(body)
 
 
-def _words(error: BaseException) -> str:
+def plain_words(error: BaseException) -> str:
     """What went wrong, without the names of the libraries it came through."""
     link: BaseException | None = error
     while link is not None:
@@ -286,5 +293,8 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ),
     ((BadStatusLine,), "the answer is not HTTP"),
     ((TimeoutError, urllib3.exceptions.TimeoutError, requests.Timeout), "no answer in time"),
-    ((urllib3.exceptions.IncompleteRead,), "the connection was closed in the middle of the answer"),
+    (
+        (IncompleteRead, urllib3.exceptions.IncompleteRead),
+        "the connection was closed in the middle of the answer",
+    ),
 )

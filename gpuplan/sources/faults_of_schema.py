@@ -1,6 +1,11 @@
 """What pydantic finds wrong, said in a user's words; a rejected value is never repeated."""
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
+
+from gpuplan.errors import InventoryError
+from gpuplan.sources.documents import decode, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,3 +56,27 @@ def text_of(error: "ErrorDetails") -> str:
             return f"must be {context['expected']}"
         case _:
             return error["msg"]
+
+
+def not_json(path: str, content: bytes, error: "ErrorDetails", *, hint: str) -> InventoryError:
+    """What to raise for a document that is not JSON, with line and column; raised at once where it is not UTF-8."""
+    decode(path, content)
+    problem = str(error.get("ctx", {}).get("error", ""))
+    match = re.search(r"^(.*) at line (\d+) column (\d+)$", problem, re.DOTALL)
+    reason, line, column = match.groups() if match else (problem, "1", "1")
+    truncated = reason.startswith("EOF")
+    text = "ends in the middle: the file is truncated" if truncated else f"is not JSON: {shown(reason)}"
+    return InventoryError(f"{path}:{line}:{column}: {text}", hint=hint)
+
+
+def refuse_newer(path: str, content: bytes, *, hint: str) -> None:
+    """Raise InventoryError for a document whose `schema_version` is above 1, the one that is read here."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, int) and not isinstance(version, bool) and version > 1:
+        raise InventoryError(
+            f"{path}: schema_version {version} was written by a newer gpuplan; this one reads 1", hint=hint
+        )

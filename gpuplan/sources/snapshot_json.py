@@ -13,7 +13,7 @@ from gpuplan.domain.secret_text import without_secrets
 from gpuplan.errors import InventoryError
 from gpuplan.sources import device_facts
 from gpuplan.sources.device_facts import BACKENDS
-from gpuplan.sources.documents import Faults, Location, decode, location, nearest, read_bytes, shown
+from gpuplan.sources.documents import Faults, Location, location, nearest, read_bytes, shown
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -109,17 +109,14 @@ def snapshot_schema() -> dict[str, Any]:
 
 
 def _refuse(error: "ValidationError", content: bytes, faults: Faults) -> None:
-    from gpuplan.sources.faults_of_schema import text_of
+    from gpuplan.sources.faults_of_schema import not_json, refuse_newer, text_of
 
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
-        _refuse_json(str(details[0].get("ctx", {}).get("error", "")), content, faults)
-        return
-    version = _version(content) if any(detail["loc"] == ("schema_version",) for detail in details) else 1
-    if isinstance(version, int) and version > 1:
-        raise InventoryError(
-            f"{faults.path}: schema_version {version} was written by a newer gpuplan; this one reads 1",
-            hint="upgrade gpuplan, or take the snapshot again with this version",
+        raise not_json(faults.path, content, details[0], hint=_PROBE)
+    if any(detail["loc"] == ("schema_version",) for detail in details):
+        refuse_newer(
+            faults.path, content, hint="upgrade gpuplan, or take the snapshot again with this version"
         )
     for detail in details:
         where = tuple(part for part in detail["loc"] if part != "[key]")
@@ -129,26 +126,6 @@ def _refuse(error: "ValidationError", content: bytes, faults: Faults) -> None:
             faults.add("", 'must be an object with "schema_version": 1 and "hosts"')
         else:
             faults.add(location(where), text_of(detail))
-
-
-def _refuse_json(problem: str, content: bytes, faults: Faults) -> None:
-    import re
-
-    decode(faults.path, content)
-    match = re.search(r"^(.*) at line (\d+) column (\d+)$", problem, re.DOTALL)
-    reason, line, column = match.groups() if match else (problem, "1", "1")
-    truncated = reason.startswith("EOF")
-    text = "ends in the middle: the file is truncated" if truncated else f"is not JSON: {shown(reason)}"
-    raise InventoryError(f"{faults.path}:{line}:{column}: {text}", hint=_PROBE)
-
-
-def _version(content: bytes) -> object:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    return None if isinstance(version, bool) else version
 
 
 def _refuse_mistyped(keys: "SnapshotKeys", faults: Faults) -> None:

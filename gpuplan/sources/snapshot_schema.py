@@ -72,7 +72,7 @@ def _bounded(facts: Any) -> Any:
 _BOUNDED = BeforeValidator(_bounded)
 
 
-def _number(value: Any) -> Any:
+def schema_number(value: Any) -> Any:
     """To Python true is 1."""
     if isinstance(value, bool):
         raise ValueError("must be 1")
@@ -175,7 +175,7 @@ class HostKeys(TypedDict):
 
 @with_config(_OPEN)
 class SnapshotKeys(TypedDict):
-    schema_version: Annotated[Literal[1], BeforeValidator(_number)]
+    schema_version: Annotated[Literal[1], BeforeValidator(schema_number)]
     taken_at: NotRequired[Name | None]
     basis: NotRequired[Literal["measured", "assumed"]]
     notes: NotRequired[Annotated[list[Text], _FIRST_FAULT]]

@@ -20,17 +20,17 @@ from typing import Self
 
 import yaml
 
-from tests.hosts.engine import Engine
 from tests.hosts.gpu_tools import GpuTools
 from tests.hosts.images import VLLM
 from tests.hosts.machine import HostSpec
 from tests.hosts.network import Bridge, HarnessFailed, call
-from tests.hosts.ssh_server import SshServer
+from tests.hosts.power import Power
+from tests.hosts.python_image import stand_in
 from tests.hosts.waiting import wait_for
 
 PROGRAMS = (
     "dockerd", "docker", "sshd", "ssh", "ssh-keygen", "ip", "iptables", "nsenter", "unshare", "setpriv", "pkill",
-    "ss", "busybox", "useradd", "csh", "fish", "bash",
+    "ss", "busybox", "useradd", "csh", "fish", "bash", "ldd", "python3",
 )  # fmt: skip
 DEBIAN_PACKAGES = "docker.io openssh-server openssh-client iproute2 iptables busybox-static procps csh fish"
 FIVE = (
@@ -41,11 +41,23 @@ FIVE = (
     HostSpec(name="spark", recording="gb10", toolkit=False),
 )
 """The ordinary fleet."""
+STAND_IN = stand_in(ray="2.53.0")
+"""vLLM's image as the deploy tests use it, with the stand-in engine and the stand-in Ray."""
+DEPLOY_FLEET = tuple(
+    HostSpec(name=name, recording="h100-idle", own_uuids=True, images=(STAND_IN,))
+    for name in ("gpu-a", "gpu-b", "gpu-c")
+)
+"""Three idle hosts of eight H100 each."""
+TWENTY = tuple(
+    HostSpec(name=f"node-{number:02}", recording="h100-idle", own_uuids=True, images=(STAND_IN,))
+    for number in range(1, 21)
+)
+"""For what depends on the number of hosts."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _PREFIX = "gpuplan-hosts-"
 
 
-class TestHost(SshServer, Engine, GpuTools):
+class TestHost(Power, GpuTools):
     """One host of a fleet: a machine with GPUs, an engine and an SSH server, and a method for each fault."""
 
     __test__ = False
@@ -151,6 +163,12 @@ class Fleet:
         self.bridge.forget_neighbours()
         self.write_known_hosts()
 
+    def clean(self) -> None:
+        """Besides, take away what a deployer leaves: containers, other images, models, and files of its own."""
+        self.restore()
+        with ThreadPoolExecutor(len(self.hosts)) as pool:
+            list(pool.map(_clean, self.hosts.values()))
+
     def end(self) -> None:
         """End every process of the fleet; namespaces, mounts and interfaces go with them."""
         for host in self:
@@ -224,6 +242,12 @@ class Fleet:
             timeout=120,
             check=False,
         )
+
+
+def _clean(host: TestHost) -> None:
+    host.remove_containers()
+    host.images_as_made()
+    host.run("sh", "-c", "rm -rf /srv/models/* /srv/home/root/.local /srv/home/root/.cache")
 
 
 def clear_leftovers() -> None:

@@ -26,6 +26,8 @@ class HostSpec:
     name: str
     recording: str | None = None
     """Directory under tests/data/hosts; None: no nvidia-smi, no devices."""
+    own_uuids: bool = False
+    """Whether its GPUs differ from those of other hosts with the same recording, as two machines' do."""
     toolkit: bool = True
     """Whether the engine can hand out GPUs."""
     engine: bool = True

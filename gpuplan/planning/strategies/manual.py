@@ -37,18 +37,27 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
         placed += made
     if len(placed) < copies:
         return result(StrategyName.MANUAL, (), facts, judge)
-    chosen = placed[0]
-    if copies > 1:
-        verdict = max((item.verdict for item in placed), key=_WORST.index)
-        chosen = replace(joined(judge, placed), verdict=verdict, facts=tuple(facts))
+    chosen = placed[0] if copies == 1 else together(judge, placed, facts)
     return result(StrategyName.MANUAL, (chosen,), facts, judge)
+
+
+def together(judge: Judge, placed: list[Candidate], facts: list[Fact]) -> Candidate:
+    """Replicas as one candidate, which is worth what the worst of them is."""
+    verdict = max((item.verdict for item in placed), key=_WORST.index)
+    return replace(joined(judge, placed), verdict=verdict, facts=tuple(facts))
 
 
 def _placed(judge: Judge, groups: Groups) -> tuple[list[Candidate], list[Fact]]:
     """One replica on all the GPUs given, with every check that fails; rules that forbid it make it no fit."""
     count = sum(len(offers) for _, offers in groups)
+    made, facts = judged(judge, groups, _best(judge, count, groups))
+    return [made], facts
+
+
+def judged(judge: Judge, groups: Groups, assessment: Assessment) -> tuple[Candidate, list[Fact]]:
+    """An assessed replica on these very GPUs, and every check that fails there."""
+    count = sum(len(offers) for _, offers in groups)
     devices = tuple(offer.device for _, offers in groups for offer in offers)
-    assessment = _best(judge, count, groups)
     facts = list(_failures(judge, groups, assessment))
     fits = assessment.fits and not facts
     if not assessment.fits:
@@ -59,7 +68,7 @@ def _placed(judge: Judge, groups: Groups) -> tuple[list[Candidate], list[Fact]]:
         facts.append(mixed)
     verdict = Verdict.FITS if fits else Verdict.NO_FIT if assessment.violations else Verdict.OVERCOMMIT
     named = [(host.host, offers) for host, offers in groups]
-    return [candidate(judge, assessment, named, verdict=verdict, facts=tuple(facts))], facts
+    return candidate(judge, assessment, named, verdict=verdict, facts=tuple(facts)), facts
 
 
 def _shares(groups: Groups, size: int) -> list[Groups]:

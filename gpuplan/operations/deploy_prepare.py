@@ -1,0 +1,492 @@
+"""From what was asked to the containers to be started: read, planned, placed, compiled. Nothing on a host is changed."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuplan.deploying.compile import compile_deployment, default_name
+from gpuplan.deploying.image_probe import UNKNOWN, ImageFacts
+from gpuplan.deploying.images import image_for
+from gpuplan.deploying.ports import preferred_ports, taken_ports
+from gpuplan.deploying.request import CompileRequest
+from gpuplan.deploying.secrets import API_KEY, HUB_TOKEN, secrets_of
+from gpuplan.domain import labels
+from gpuplan.domain.deployment import (
+    DeploymentSpec,
+    DirectoryModel,
+    HubModel,
+    Member,
+    SecretValues,
+    ServedModel,
+)
+from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.fleet import Basis, Fleet
+from gpuplan.domain.inventory import HostEntry, Inventory
+from gpuplan.domain.plan import Candidate, Parallelism, PlacedHost, Plan, Verdict
+from gpuplan.domain.saved_plan import SavedCandidate, SavedPlan
+from gpuplan.domain.workload import Category, Workload
+from gpuplan.engine.versions import EngineVersion
+from gpuplan.errors import ExitCode, GpuplanError, UsageError
+from gpuplan.operations.deployed import Existing, existing, names_of, placement_label, placement_of
+from gpuplan.operations.fleet import (
+    THIS_MACHINE,
+    FleetOptions,
+    load_inventory,
+    narrow,
+    parse_label,
+    read_fleet,
+    require_usable,
+)
+from gpuplan.operations.models import Model
+from gpuplan.operations.plan import (
+    Asked,
+    ServingOptions,
+    engine_version,
+    model_for,
+    plan_model,
+    request_for,
+    workload_of,
+)
+from gpuplan.operations.replan import breaks, candidate_at, changes, serving_options
+from gpuplan.operations.served_model import WantedModel, locate, wanted_model
+from gpuplan.operations.stopped import FleetChanged, NotReady
+from gpuplan.planning.launchable import blocking
+from gpuplan.planning.planner import candidate_of
+from gpuplan.planning.released import released
+from gpuplan.planning.request import PlanRequest
+from gpuplan.sources import plan_json
+from gpuplan.sources.hub_token import hub_token
+
+if TYPE_CHECKING:
+    from gpuplan.operations.probe import OpenFleet
+    from gpuplan.operations.served_model import ModelPlace
+
+
+CLOCK_SECONDS = 5.0
+_MODELS = "/models"
+_CACHE = "/.cache/huggingface"
+"""What the probe asks for under the login's home."""
+
+
+class NothingFits(GpuplanError):
+    """No strategy fits; the plan says why."""
+
+    exit_code = ExitCode.NO_FIT
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(
+            "nothing fits, so nothing was started", hint="the plan above says why, and what would make it fit"
+        )
+        self.plan = plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployRequest:
+    """What a user wants to run, as written on the command line."""
+
+    reference: str
+    """MODEL, or the path of a saved plan."""
+    fleet: FleetOptions
+    serving: ServingOptions
+    name: str | None = None
+    keep_alive_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The request read, before any host is reached: a mistyped option is told at once."""
+
+    inventory: Inventory
+    model: Model
+    workload: Workload
+    version: EngineVersion
+    saved: SavedPlan | None
+    asked: Asked
+    name: str | None
+    keep_alive_seconds: int | None
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What is going to be started, and what it rests on."""
+
+    wanted: Wanted
+    name: str
+    candidate: Candidate
+    request: PlanRequest
+    """The planner's question, on the fleet as it will be once the deployment of that name is stopped."""
+    compile_request: CompileRequest
+    spec: DeploymentSpec
+    secrets: SecretValues
+    place: "ModelPlace | None" = None
+    """As it was found on the hosts."""
+    replaces: tuple[Member, ...] = ()
+    """What there is of a deployment of that name, which this one will replace unless it is the same."""
+    remarks: tuple[Fact, ...] = ()
+
+    @property
+    def category(self) -> Category:
+        return self.wanted.model.category
+
+    @property
+    def workload(self) -> Workload:
+        return self.wanted.workload
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(server.endpoint for server in self.spec.servers)
+
+
+def read_wanted(request: DeployRequest) -> Wanted:
+    """Inventory, model, workload and version behind a request. Raises what planning raises for a wrong one."""
+    options = request.fleet
+    inventory = load_inventory(options) or THIS_MACHINE
+    saved = None
+    serving = request.serving
+    reference = request.reference
+    hosts, chosen = options.hosts, options.labels
+    if plan_json.is_plan(request.reference):
+        saved = plan_json.load(request.reference, repeated=serving.engine_args, environ=options.environ)
+        if saved.basis is not Basis.MEASURED and options.probes:
+            raise UsageError(
+                f"{request.reference}: the plan was made for declared hardware, not for hosts as they are",
+                hint=f"`gpuplan plan {saved.reference} -o json > plan.json` without --no-probe, or deploy the model itself",
+            )
+        serving, reference = serving_options(saved), saved.reference
+        hosts, chosen = saved.hosts, saved.labels
+    version = engine_version(serving, inventory.vllm.image)
+    workload = workload_of(serving, version)
+    return Wanted(
+        inventory=inventory,
+        model=model_for(reference, workload),
+        workload=workload,
+        version=version,
+        saved=saved,
+        asked=Asked(reference=reference, hosts=hosts, labels=chosen),
+        name=request.name,
+        keep_alive_seconds=request.keep_alive_seconds,
+        environ=options.environ,
+    )
+
+
+def look(request: DeployRequest) -> Prepared:
+    """What would be done, for `--dry-run` and `--export`; hosts are probed unless the options say otherwise."""
+    wanted = read_wanted(request)
+    if request.fleet.probes:
+        with opened_fleet(request, wanted) as opened:
+            return prepare(opened, wanted)
+    fleet = read_fleet(request.fleet, None if request.fleet.snapshot is not None else wanted.inventory)
+    name = wanted.name or default_name(_named(wanted).name)
+    question = _question(wanted, released(fleet, name))
+    candidate = _chosen(wanted, question, None)
+    place = assumed_place(wanted, candidate)
+    return _compiled(wanted, name, question, candidate, place, taken=taken_ports(fleet, replacing=name))
+
+
+@contextmanager
+def opened_fleet(request: DeployRequest, wanted: Wanted) -> "Iterator[OpenFleet]":
+    """Every host of the inventory, connected: what runs on those that are not meant matters too."""
+    from gpuplan.operations.probe import open_fleet
+
+    options = request.fleet
+    assert options.reach is not None
+    reach = options.reach()
+    count = len(wanted.inventory.hosts)
+    if options.watch is None:
+        with open_fleet(wanted.inventory, reach) as opened:
+            yield opened
+        return
+    with options.watch(count) as progress:
+        opening = open_fleet(wanted.inventory, reach, progress)
+        opened = opening.__enter__()
+    try:
+        yield opened
+    finally:
+        opening.__exit__(None, None, None)
+
+
+def prepare(opened: "OpenFleet", wanted: Wanted) -> Prepared:
+    """Plan on the fleet that was opened, where the deployment is already if it fits there still.
+
+    Raises NothingFits, NotReady, FleetChanged, UsageError, NoHostError.
+    """
+    require_usable(narrowed(opened.fleet, wanted))
+    name = name_of(opened, wanted)
+    found = existing_of(opened, name)
+    question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
+    saved = wanted.saved
+    candidate = (
+        _chosen(wanted, question, placement_of(found))
+        if saved is None
+        else _unchanged(saved.candidate, question)
+    )
+    return _on_hosts(opened, wanted, name, question, candidate, found)
+
+
+def prepare_again(opened: "OpenFleet", prepared: Prepared, *, facts: ImageFacts | None = None) -> Prepared:
+    """The same on the fleet as it is now, its hosts read again. Raises FleetChanged, NotReady.
+
+    Ports that were taken meanwhile are replaced, and that is told.
+    """
+    wanted, name = prepared.wanted, prepared.name
+    if facts is None:
+        opened.read_again(prepared.spec.hosts)
+    question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
+    candidate = _unchanged(prepared.candidate, question)
+    again = _on_hosts(opened, wanted, name, question, candidate, existing_of(opened, name), facts)
+    return replace(again, remarks=(*again.remarks, *_moved_ports(prepared.spec, again.spec)))
+
+
+def name_of(opened: "OpenFleet", wanted: Wanted) -> str:
+    """`--name`, else one from the model: that of the deployment which serves the model already, else a free one."""
+    if wanted.name is not None:
+        return wanted.name
+    named = _named(wanted)
+    base = default_name(named.name)
+    present = names_of(opened.fleet.hosts)
+    for number in range(1, 1000):
+        name = base if number == 1 else f"{base}-{number}"
+        if name not in present:
+            return name
+        label = existing(opened, name, present[name]).label
+        if label.get(labels.MODEL) in {named.id, f"{_MODELS}/{named.name}"}:
+            return name
+    raise UsageError(f"a thousand deployments are called {base}", hint="give this one a name with --name")
+
+
+def existing_of(opened: "OpenFleet", name: str) -> Existing:
+    """What there is of a deployment on every host that answers."""
+    return existing(opened, name, tuple(opened.connections))
+
+
+def narrowed(fleet: Fleet, wanted: Wanted) -> Fleet:
+    """The hosts that were asked for."""
+    chosen = tuple(parse_label(text) for text in wanted.asked.labels)
+    return narrow(fleet, hosts=wanted.asked.hosts, labels=chosen)
+
+
+def assumed_place(wanted: Wanted, candidate: Candidate) -> ServedModel:
+    """Where the model is taken to lie when no host is asked."""
+    named = _named(wanted)
+    if named.id is not None:
+        return HubModel(id=named.id, revision=named.revision)
+    entries = {entry.name: entry for entry in wanted.inventory.hosts}
+    paths = {}
+    for placed in candidate.placement:
+        entry = entries.get(placed.host)
+        directory = (entry.model_dir if entry is not None else None) or _MODELS
+        paths[placed.host] = named.path or f"{directory.rstrip('/')}/{named.name}"
+    return DirectoryModel(paths=paths, inside=f"{_MODELS}/{named.name}")
+
+
+def _named(wanted: Wanted) -> WantedModel:
+    """What MODEL means on the hosts."""
+    return wanted_model(
+        wanted.asked.reference or wanted.model.path, wanted.model, wanted.workload.engine.revision
+    )
+
+
+def _question(wanted: Wanted, fleet: Fleet) -> PlanRequest:
+    return request_for(wanted.model, fleet, wanted.workload, wanted.version, wanted.asked)
+
+
+def _chosen(
+    wanted: Wanted, question: PlanRequest, there: tuple[tuple[PlacedHost, ...], Parallelism] | None
+) -> Candidate:
+    """The candidate where the deployment is, if that fits, else the recommended one (S4.9)."""
+    if there is not None and not wanted.workload.selection:
+        candidate = candidate_at(question, *there)
+        if candidate is not None and candidate.verdict is Verdict.FITS:
+            return candidate
+    made = plan_model(wanted.model, question.fleet, wanted.workload, wanted.version, wanted.asked)
+    candidate = candidate_of(made)
+    if candidate is None:
+        raise NothingFits(made)
+    return candidate
+
+
+def _unchanged(before: Candidate | SavedCandidate, question: PlanRequest) -> Candidate:
+    found = changes(before, question)
+    if breaks(found):
+        raise _grave(found)
+    candidate = candidate_at(question, before.placement, before.parallelism)
+    if candidate is None:
+        raise _grave(found)
+    return candidate
+
+
+def _grave(facts: Sequence[Fact]) -> FleetChanged:
+    return FleetChanged([fact for fact in facts if fact.severity is Severity.ERROR] or facts)
+
+
+def _on_hosts(
+    opened: "OpenFleet",
+    wanted: Wanted,
+    name: str,
+    question: PlanRequest,
+    candidate: Candidate,
+    found: Existing,
+    facts: ImageFacts | None = None,
+) -> Prepared:
+    """Compiled for hosts that can be asked where the model lies and what holds their ports."""
+    hosts = tuple(dict.fromkeys(placed.host for placed in candidate.placement))
+    _require_ready(opened.fleet, hosts, candidate)
+    engine = wanted.workload.engine
+    place = locate(
+        wanted.asked.reference or wanted.model.path,
+        wanted.model,
+        wanted.inventory,
+        opened,
+        hosts,
+        revision=engine.revision,
+        config_only=engine.load_format == "dummy",
+    )
+    if place.model is None or place.failures:
+        raise NotReady(place.failures)
+    preferred = preferred_ports(one.labels for one in found.containers)
+    prepared = _compiled(
+        wanted,
+        name,
+        question,
+        candidate,
+        place.model,
+        taken=taken_ports(opened.fleet, replacing=name, preferred=preferred),
+        preferred=preferred,
+        facts=facts,
+    )
+    return replace(
+        prepared,
+        place=place,
+        replaces=tuple(one.member for one in found.containers),
+        remarks=_clocks(opened.fleet, hosts),
+    )
+
+
+def _compiled(
+    wanted: Wanted,
+    name: str,
+    question: PlanRequest,
+    candidate: Candidate,
+    model: ServedModel,
+    *,
+    taken: Mapping[str, frozenset[int]],
+    preferred: Mapping[tuple[int, str], int] | None = None,
+    facts: ImageFacts | None = None,
+) -> Prepared:
+    known = _secrets(wanted, model)
+    compile_request = CompileRequest(
+        name=name,
+        candidate=candidate,
+        profile=question.profile,
+        category=wanted.model.category,
+        workload=question.workload,
+        version=wanted.version,
+        fleet=question.fleet,
+        inventory=wanted.inventory,
+        image=_image(wanted, question.fleet, candidate),
+        image_facts=facts or UNKNOWN,
+        model=model,
+        taken=taken,
+        preferred=preferred or {},
+        secrets=tuple(known),
+        homes={entry.name: home_of(entry, question.fleet) for entry in wanted.inventory.hosts},
+        keep_alive_seconds=wanted.keep_alive_seconds,
+        asked={**question.echo, **placement_label(candidate)},
+    )
+    spec = compile_deployment(compile_request)
+    return Prepared(
+        wanted=wanted,
+        name=name,
+        candidate=candidate,
+        request=question,
+        compile_request=compile_request,
+        spec=spec,
+        secrets=SecretValues(known),
+    )
+
+
+def _secrets(wanted: Wanted, model: ServedModel) -> dict[str, str]:
+    """What the words and variables give away, then what this machine's environment has (`deploy-facts` section 7)."""
+    known = secrets_of(wanted.workload.engine.user_args, wanted.inventory.vllm.env)
+    if API_KEY not in known and (key := wanted.environ.get(API_KEY)):
+        known[API_KEY] = key
+    if HUB_TOKEN not in known and isinstance(model, HubModel):
+        token = hub_token(wanted.environ)
+        if token:
+            known[HUB_TOKEN] = token
+    return known
+
+
+def home_of(entry: HostEntry, fleet: Fleet) -> str:
+    """The home of the login on a host: as the probe saw it, else where a Linux has it."""
+    host = next((one for one in fleet.hosts if one.name == entry.name), None)
+    for disk in host.facts.disks if host is not None else ():
+        if disk.purpose == "huggingface_cache" and disk.path.endswith(_CACHE):
+            return disk.path.removesuffix(_CACHE)
+    user = (host.facts.user if host is not None else None) or entry.user or os.environ.get("USER") or "root"
+    return "/root" if user == "root" else f"/home/{user}"
+
+
+def _image(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
+    choice = image_for(
+        explicit=wanted.workload.image,
+        settings=wanted.inventory.vllm,
+        fleet=fleet,
+        candidate=candidate,
+        version=wanted.version,
+        category=wanted.model.category,
+    )
+    return choice.reference
+
+
+def _require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> None:
+    """Raise NotReady where Docker, the driver or the toolkit of a chosen host is not in order (GP809)."""
+    del candidate
+    facts = []
+    for host in fleet.hosts:
+        if host.name not in hosts:
+            continue
+        backend = host.gpus[0].backend if host.gpus else "cuda"
+        codes = blocking(host, backend)
+        if codes:
+            facts.append(
+                Fact(
+                    code="GP809",
+                    severity=Severity.ERROR,
+                    subject={"host": host.name},
+                    figures={"codes": codes},
+                )
+            )
+            facts.extend(fact for fact in host.facts.conditions if fact.code in codes)
+    if facts:
+        raise NotReady(facts)
+
+
+def _clocks(fleet: Fleet, hosts: Sequence[str]) -> tuple[Fact, ...]:
+    """Clocks that are off by more than `CLOCK_SECONDS` (GP824)."""
+    return tuple(
+        Fact(
+            code="GP824",
+            severity=Severity.WARNING,
+            subject={"host": host.name},
+            figures={"seconds": round(host.facts.clock_offset_seconds or 0.0)},
+        )
+        for host in fleet.hosts
+        if host.name in hosts and abs(host.facts.clock_offset_seconds or 0.0) > CLOCK_SECONDS
+    )
+
+
+def _moved_ports(before: DeploymentSpec, after: DeploymentSpec) -> tuple[Fact, ...]:
+    return tuple(
+        Fact(
+            code="GP810",
+            severity=Severity.WARNING,
+            subject={"host": then.host},
+            figures={"before": then.port, "after": now.port},
+        )
+        for then, now in zip(before.servers, after.servers, strict=False)
+        if then.port != now.port
+    )

@@ -1,0 +1,129 @@
+"""One deploy under way: what it works on, what it has made so far, whom it tells. Undoing reads it backwards."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, SecretValues
+from gpuplan.domain.events import At, Event, Phase, PhaseDone, PhaseStarted
+from gpuplan.domain.fact import Fact, Severity
+
+if TYPE_CHECKING:
+    from gpuplan.operations.deployed import Found
+    from gpuplan.operations.probe import OpenFleet
+
+Sink = Callable[[At], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long each thing may take, in seconds, before it is told that it did not happen."""
+
+    request: float = 60.0
+    """One question to one engine."""
+    start: float = 300.0
+    """From the start of a container to its first word."""
+    register: float = 600.0
+    """Until every host and GPU is in the cluster."""
+    load: float = 1800.0
+    """Between two milestones of the engine; weights are given longer by their size."""
+    ready: float = 7200.0
+    """From the start to the answer, all in all."""
+    answer: float = 120.0
+    """One completion."""
+    host_lost: float = 60.0
+    """A host may be silent so long while others wait for it."""
+    memory_back: float = 30.0
+    poll: float = 2.0
+    """Between two looks at the containers."""
+
+
+class Halted(Exception):
+    """The deploy cannot go on: the phase, and what is known of why, the root cause first."""
+
+    def __init__(self, phase: Phase, *facts: Fact) -> None:
+        super().__init__(", ".join(fact.code for fact in facts))
+        self.phase = phase
+        self.facts = facts
+
+
+def halted(phase: Phase, code: str, subject: Mapping[str, object], **figures: object) -> Halted:
+    """A halt for one reason."""
+    return Halted(phase, Fact(code=code, severity=Severity.ERROR, subject=subject, figures=figures))
+
+
+def host_lost(phase: Phase, host: str, why: str, seconds: float | None = None) -> Halted:
+    """A halt because a host fell silent."""
+    return halted(phase, "GP813", {"host": host}, why=why, seconds=seconds, during=phase.value)
+
+
+class Teller:
+    """Stamps events and passes them on, one at a time whoever tells them."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._lock = threading.RLock()
+        self._phase: tuple[Phase, float] | None = None
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._sink(At(at=time.time(), event=event))
+
+    def phase(self, phase: Phase, awaits: str, deadline: float | None = None) -> None:
+        """The next phase begins, the last one is done."""
+        self.done()
+        self._phase = (phase, time.monotonic())
+        self(PhaseStarted(phase=phase, awaits=awaits, deadline_seconds=deadline))
+
+    def done(self) -> None:
+        """The phase under way is done."""
+        if self._phase is not None:
+            phase, since = self._phase
+            self._phase = None
+            self(PhaseDone(phase=phase, seconds=round(time.monotonic() - since, 1)))
+
+    def broken_off(self) -> Phase:
+        """The phase under way ends without being done."""
+        phase = self._phase[0] if self._phase is not None else Phase.CONNECT
+        self._phase = None
+        return phase
+
+    @property
+    def current(self) -> Phase:
+        return self._phase[0] if self._phase is not None else Phase.CONNECT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A container of an earlier deploy, stopped and renamed until the new one serves."""
+
+    found: "Found"
+    name_before: str
+    ran: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """The state of one deploy."""
+
+    opened: "OpenFleet"
+    spec: DeploymentSpec
+    spec_hash: str
+    generation: str
+    secrets: SecretValues
+    tell: Teller
+    patience: Patience
+    lost_locks: Callable[[], tuple[str, ...]] = tuple
+    """Hosts whose lock was lost meanwhile."""
+    image_ids: Mapping[str, str] = field(default_factory=dict)
+    """By host."""
+    made: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Host and name of each container created, to its id; filled before the engine is asked with an empty id."""
+    aside: list[SetAside] = field(default_factory=list)
+    started: bool = False
+
+    def container(self, host: str, name: str) -> ContainerSpec:
+        """The spec of a container that was made."""
+        return next(one for one in self.spec.containers if (one.host, one.name) == (host, name))

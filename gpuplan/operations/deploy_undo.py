@@ -1,0 +1,120 @@
+"""All or nothing: what was created is removed, what was set aside runs again, every member's first log is saved before."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from gpuplan.domain import labels
+from gpuplan.domain.events import Phase, Undone
+from gpuplan.operations.across import Outcome, on_each
+from gpuplan.operations.deploy_run import Run
+from gpuplan.operations.deploy_watch import reconnect
+from gpuplan.operations.deployed import Found, found_container
+
+REMOVE_SECONDS = 90.0
+ATTEMPTS = 3
+BETWEEN_SECONDS = 2.0
+LEFT = "`gpuplan status` shows it, `gpuplan stop` removes it once the host answers"
+
+
+def undo(run: Run) -> None:
+    """Take back what the run did, host by host; what cannot be taken back is told. Never raises for a host."""
+    run.tell.broken_off()
+    if not run.made and not run.aside:
+        return
+    run.tell.phase(Phase.UNDO, "every container of this deploy to be gone", REMOVE_SECONDS)
+    removed = everywhere(run, {host for host, _ in run.made}, partial(_remove_new, run))
+    restored = everywhere(run, {one.found.host for one in run.aside}, partial(_restore, run))
+    for host, name in run.made:
+        outcome = removed[host]
+        if isinstance(outcome, Outcome):
+            run.tell(Undone(host=host, container=name, what="left", why=f"{outcome.why}; {LEFT}"))
+        elif name in outcome:
+            run.tell(Undone(host=host, container=name, what="removed"))
+    for one in run.aside:
+        outcome = restored[one.found.host]
+        why = f"{outcome.why}; its container is {one.found.name}" if isinstance(outcome, Outcome) else None
+        what = "left" if why is not None else ("restored" if one.ran else "kept")
+        run.tell(Undone(host=one.found.host, container=one.name_before, what=what, why=why))
+    run.tell.done()
+
+
+def remove_aside(run: Run) -> None:
+    """What was replaced is not needed any more."""
+    run.tell.phase(Phase.CLEAN, f"{len(run.aside)} replaced containers to be removed", REMOVE_SECONDS)
+
+    def remove(host: str) -> set[str]:
+        from gpuplan.remote import containers as remote
+
+        mine = [one for one in run.aside if one.found.host == host]
+        for one in mine:
+            remote.remove(run.opened.engine_of(host), one.found.id)
+        return {one.name_before for one in mine}
+
+    outcomes = everywhere(run, {one.found.host for one in run.aside}, remove)
+    for one in run.aside:
+        outcome = outcomes[one.found.host]
+        if isinstance(outcome, Outcome):
+            run.tell(
+                Undone(
+                    host=one.found.host, container=one.name_before, what="left", why=f"{outcome.why}; {LEFT}"
+                )
+            )
+
+
+def remove_found(run: Run, found: tuple[Found, ...]) -> dict[str, set[str] | Outcome]:
+    """Remove containers of ours that an interrupted deploy left."""
+
+    def remove(host: str) -> set[str]:
+        from gpuplan.remote import containers as remote
+
+        mine = [one for one in found if one.host == host]
+        for one in mine:
+            remote.remove(run.opened.engine_of(host), one.id)
+        return {one.name for one in mine}
+
+    return everywhere(run, {one.host for one in found}, remove)
+
+
+def _remove_new(run: Run, host: str) -> set[str]:
+    """Remove what this run made on a host: by id where it is known, else by generation, since an answer may be lost."""
+    from gpuplan.remote import containers as remote
+
+    engine = run.opened.engine_of(host)
+    gone = set()
+    for document in remote.list_ours(engine, deployment=run.spec.name):
+        found = found_container(host, document)
+        if found.labels.get(labels.GENERATION) == run.generation:
+            remote.remove(engine, found.id)
+            gone.add(found.name)
+    return gone
+
+
+def _restore(run: Run, host: str) -> set[str]:
+    from gpuplan.remote import containers as remote
+
+    engine = run.opened.engine_of(host)
+    for one in run.aside:
+        if one.found.host == host:
+            document = remote.inspect(engine, one.found.id)
+            if document is not None and found_container(host, document).name != one.name_before:
+                remote.rename(engine, one.found.id, one.name_before)
+    for one in run.aside:
+        if one.found.host == host and one.ran:
+            remote.start(engine, one.found.id)
+    return {one.name_before for one in run.aside if one.found.host == host}
+
+
+def everywhere(run: Run, hosts: set[str], work: Callable[[str], set[str]]) -> dict[str, set[str] | Outcome]:
+    """Work on each host, tried again over a fresh connection where the old one is gone."""
+    outcomes: dict[str, set[str] | Outcome] = {}
+    waiting = set(hosts)
+    for attempt in range(ATTEMPTS):
+        results = on_each({host: partial(work, host) for host in sorted(waiting)}, REMOVE_SECONDS)
+        outcomes |= results
+        waiting = {host for host, result in results.items() if isinstance(result, Outcome) and result.lost}
+        if not waiting or attempt == ATTEMPTS - 1:
+            break
+        time.sleep(BETWEEN_SECONDS)
+        on_each({host: partial(reconnect, run, host) for host in sorted(waiting)}, 30.0)
+    return outcomes

@@ -1,0 +1,252 @@
+"""Containers of ours as they are on the hosts, by deployment and generation: read from labels, nothing else."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.domain import labels
+from gpuplan.domain.deployment import ContainerRole, Member
+from gpuplan.domain.plan import Candidate, Parallelism, PlacedGpu, PlacedHost, Role
+from gpuplan.operations.across import Outcome, on_each
+
+if TYPE_CHECKING:
+    from gpuplan.operations.probe import OpenFleet
+
+OLD = "-old-"
+"""In the name of a container that was set aside."""
+LIST_SECONDS = 30.0
+"""A host has this long to list our containers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One container of ours, as `docker inspect` shows it."""
+
+    host: str
+    id: str
+    name: str
+    state: str
+    labels: Mapping[str, str]
+    health: str | None = None
+    exit_code: int | None = None
+    image_id: str = ""
+
+    @property
+    def deployment(self) -> str:
+        return self.labels.get(labels.DEPLOYMENT, "")
+
+    @property
+    def generation(self) -> str:
+        return self.labels.get(labels.GENERATION, "")
+
+    @property
+    def member(self) -> Member:
+        """As a member of its deployment."""
+        rank, server = self.labels.get(labels.RANK, "0"), self.labels.get(labels.SERVER, "0")
+        role = self.labels.get(labels.ROLE, "")
+        return Member(
+            host=self.host,
+            container=self.name,
+            id=self.id,
+            role=ContainerRole(role) if role in list(ContainerRole) else ContainerRole.SINGLE,
+            rank=int(rank) if rank.isdecimal() else 0,
+            server=int(server) if server.isdecimal() else 0,
+            state=self.state,
+            health=self.health,
+            exit_code=self.exit_code,
+            generation=self.generation,
+        )
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """What it is in its deployment, whatever it is called now."""
+        return (
+            self.host,
+            self.labels.get(labels.SERVER, "0"),
+            self.labels.get(labels.RANK, "0"),
+            self.labels.get(labels.ROLE, ""),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The containers one deploy made."""
+
+    id: str
+    spec_hash: str
+    containers: tuple[Found, ...]
+
+    @property
+    def expected(self) -> frozenset[tuple[str, str, str, str]]:
+        """Every place its labels name; those of the containers at hand where they name none."""
+        for container in self.containers:
+            listed = _json(container.labels.get(labels.MEMBERS, ""))
+            if isinstance(listed, list):
+                return frozenset(_place(entry) for entry in listed if isinstance(entry, dict))
+        return frozenset(container.place for container in self.containers)
+
+    @property
+    def complete(self) -> bool:
+        """Every container it was made of is there."""
+        return self.expected <= {container.place for container in self.containers}
+
+    @property
+    def running(self) -> bool:
+        """Complete, and every container runs."""
+        return self.complete and all(container.state == "running" for container in self.containers)
+
+    @property
+    def aside(self) -> bool:
+        """Complete, and set aside by a deploy that did not come to its end."""
+        return self.complete and all(OLD in container.name for container in self.containers)
+
+    @property
+    def serving(self) -> bool:
+        """Running, and no container with a check is other than healthy."""
+        return self.running and all(container.health in {None, "healthy"} for container in self.containers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Existing:
+    """What there is of one deployment."""
+
+    generations: tuple[Generation, ...] = ()
+    """The best to go back to first: one that serves, one that was set aside because it had served, one that runs."""
+    silent: Mapping[str, str] | None = None
+    """Hosts that could not be asked, and why."""
+
+    @property
+    def containers(self) -> tuple[Found, ...]:
+        return tuple(found for generation in self.generations for found in generation.containers)
+
+    @property
+    def label(self) -> Mapping[str, str]:
+        """Labels of a container of the foremost generation; the one that serves, where there is one."""
+        for generation in self.generations:
+            served = [found for found in generation.containers if labels.ENDPOINT in found.labels]
+            for found in (*served, *generation.containers):
+                return found.labels
+        return {}
+
+
+def existing(opened: "OpenFleet", deployment: str, hosts: Collection[str]) -> Existing:
+    """All containers of a deployment on these hosts. Never raises for a host: it is then silent."""
+    outcomes = on_each({host: partial(_list, opened, host, deployment) for host in hosts}, LIST_SECONDS)
+    found: dict[str, list[Found]] = {}
+    silent: dict[str, str] = {}
+    for host, outcome in outcomes.items():
+        if isinstance(outcome, Outcome):
+            silent[host] = outcome.why
+            continue
+        for container in outcome:
+            found.setdefault(container.generation, []).append(container)
+    generations = [
+        Generation(
+            id=name,
+            spec_hash=containers[0].labels.get(labels.SPEC_HASH, ""),
+            containers=tuple(sorted(containers, key=lambda one: one.place)),
+        )
+        for name, containers in found.items()
+    ]
+    generations.sort(
+        key=lambda one: (not one.serving, not one.aside, not one.running, not one.complete, one.id)
+    )
+    return Existing(generations=tuple(generations), silent=silent)
+
+
+def found_container(host: str, document: Mapping[str, Any]) -> Found:
+    """A container from its `docker inspect` document."""
+    state = document.get("State") or {}
+    config = document.get("Config") or {}
+    return Found(
+        host=host,
+        id=str(document.get("Id", "")),
+        name=str(document.get("Name", "")).removeprefix("/"),
+        state=str(state.get("Status", "")),
+        labels=dict(config.get("Labels") or {}),
+        health=(state.get("Health") or {}).get("Status"),
+        exit_code=state.get("ExitCode"),
+        image_id=str(document.get("Image", "")),
+    )
+
+
+def ports_of(labels_of_one: Mapping[str, str]) -> dict[str, Any]:
+    """The named ports in a container's labels."""
+    document = _json(labels_of_one.get(labels.PORTS, ""))
+    return document if isinstance(document, dict) else {}
+
+
+def placement_label(candidate: Candidate) -> dict[str, Any]:
+    """Where a candidate is and how it is divided, for the request label of its containers."""
+    return {
+        "parallelism": {
+            field.name: getattr(candidate.parallelism, field.name) for field in fields(Parallelism)
+        },
+        "placed": [
+            {
+                "host": placed.host,
+                "role": placed.role.value,
+                "gpus": [[gpu.index, gpu.uuid] for gpu in placed.gpus],
+            }
+            for placed in candidate.placement
+        ],
+    }
+
+
+def placement_of(found: Existing) -> tuple[tuple[PlacedHost, ...], Parallelism] | None:
+    """The placement a deployment was made for, as its request label says; None where no label does."""
+    document = _json(found.label.get(labels.REQUEST, ""))
+    if not isinstance(document, dict):
+        return None
+    try:
+        sizes = dict(document["parallelism"])
+        partition = sizes.pop("layer_partition", None)
+        parallelism = Parallelism(**sizes, layer_partition=tuple(partition) if partition else None)
+        return tuple(_placed(entry) for entry in document["placed"]), parallelism
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _placed(entry: Mapping[str, Any]) -> PlacedHost:
+    return PlacedHost(
+        host=str(entry["host"]),
+        role=Role(entry["role"]),
+        gpus=tuple(
+            PlacedGpu(index=int(index), uuid=uuid, claim_bytes=0, allocatable_bytes=0, total_bytes=0)
+            for index, uuid in entry["gpus"]
+        ),
+    )
+
+
+def _list(opened: "OpenFleet", host: str, deployment: str) -> list[Found]:
+    from gpuplan.remote.containers import list_ours
+
+    return [found_container(host, one) for one in list_ours(opened.engine_of(host), deployment=deployment)]
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return (
+        str(entry.get("host", "")),
+        str(entry.get("server", 0)),
+        str(entry.get("rank", 0)),
+        str(entry.get("role", "")),
+    )
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def names_of(hosts: Iterable[Any]) -> dict[str, tuple[str, ...]]:
+    """Deployments seen by a probe: name to the hosts they are on."""
+    names: dict[str, list[str]] = {}
+    for host in hosts:
+        for container in host.facts.docker.containers if host.facts.docker is not None else ():
+            if container.deployment and host.name not in names.setdefault(container.deployment, []):
+                names[container.deployment].append(host.name)
+    return {name: tuple(places) for name, places in names.items()}

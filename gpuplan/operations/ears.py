@@ -1,0 +1,130 @@
+"""The logs of a deployment's containers as they are written, kept through lost connections and for the time after.
+
+Of each container the first lines and the last ones are kept: the root cause of a failure stands early, its last words late.
+"""
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpuplan.domain.deployment import ContainerSpec
+
+if TYPE_CHECKING:
+    from gpuplan.operations.probe import OpenFleet
+    from gpuplan.remote.container_logs import LogLine, LogStream
+
+FIRST_LINES = 6000
+LAST_LINES = 4000
+RETRY_SECONDS = 0.5
+ENDED = frozenset({"exited", "dead", "removing"})
+
+
+def seconds_of(stamp: str) -> float | None:
+    """Seconds since 1970 of a time as Docker prints it (nanoseconds, UTC); None where it is none."""
+    try:
+        return datetime.fromisoformat(
+            re.sub(r"(\.\d{6})\d+", r"\1", stamp.replace("Z", "+00:00"))
+        ).timestamp()
+    except ValueError:
+        return None
+
+
+class Ear:
+    """One container's log; it listens from `start` to `stop`, in a thread of its own."""
+
+    def __init__(
+        self,
+        opened: "OpenFleet",
+        spec: ContainerSpec,
+        identity: str,
+        on_line: Callable[[ContainerSpec, "LogLine"], None],
+    ) -> None:
+        self.spec = spec
+        self.identity = identity
+        self.ended = threading.Event()
+        self._opened = opened
+        self._on_line = on_line
+        self._first: list[LogLine] = []
+        self._last: deque[LogLine] = deque(maxlen=LAST_LINES)
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._stream: LogStream | None = None
+        self._newest = ""
+        self._of_newest: list[str] = []
+        self._resumed = False
+        self._thread = threading.Thread(target=self._listen, daemon=True, name=f"log {spec.name}")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the stream at once."""
+        self._stopped.set()
+        with self._lock:
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def catch_up(self, seconds: float) -> None:
+        """Wait until the log of a container that has ended is read to its end, at most so long."""
+        self.ended.wait(seconds)
+
+    @property
+    def lines(self) -> tuple["LogLine", ...]:
+        """What was heard and kept, in order."""
+        with self._lock:
+            return (*self._first, *self._last)
+
+    def _listen(self) -> None:
+        from gpuplan.remote.connection import ConnectionFailed, SocketRefused
+        from gpuplan.remote.container_logs import logs
+        from gpuplan.remote.docker_engine import EngineFailed, RequestRefused
+
+        while not self._stopped.is_set():
+            with suppress(ConnectionFailed, SocketRefused, EngineFailed):
+                try:
+                    self._resumed = bool(self._newest)
+                    stream = logs(
+                        self._opened.engine_of(self.spec.host),
+                        self.identity,
+                        since=self._newest or None,
+                        follow=True,
+                    )
+                    with self._lock:
+                        self._stream = stream
+                    if self._stopped.is_set():
+                        stream.close()
+                    for line in stream:
+                        self._hear(line)
+                    if self._is_over():
+                        break
+                except RequestRefused:
+                    break  # the container is gone
+            self._stopped.wait(RETRY_SECONDS)
+        self.ended.set()
+
+    def _is_over(self) -> bool:
+        """Whether nothing more will be printed: a container that was not started yet has an empty log, too."""
+        from gpuplan.remote.containers import inspect
+
+        document = inspect(self._opened.engine_of(self.spec.host), self.identity)
+        return document is None or document["State"]["Status"] in ENDED
+
+    def _hear(self, line: "LogLine") -> None:
+        """Keep and pass on a line once: after a reconnect those of the last timestamp come again."""
+        if self._resumed:
+            if line.at == self._newest and line.text in self._of_newest:
+                return
+            self._resumed = line.at <= self._newest
+        if line.at > self._newest:
+            self._newest = line.at
+            self._of_newest = []
+        if line.at == self._newest:
+            self._of_newest.append(line.text)
+        with self._lock:
+            (self._first if len(self._first) < FIRST_LINES else self._last).append(line)
+        self._on_line(self.spec, line)

@@ -1,0 +1,124 @@
+"""What is known of members that failed, handed to the diagnosis; and their first logs, saved before anything is removed."""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.deploying.diagnose import diagnose
+from gpuplan.deploying.diagnosis import Diagnosis, MemberEvidence
+from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.secret_text import masked
+from gpuplan.operations.across import Outcome, on_each
+from gpuplan.operations.deploy_run import Run
+from gpuplan.operations.ears import seconds_of
+
+if TYPE_CHECKING:
+    from gpuplan.operations.deploy_watch import Watch
+
+INSPECT_SECONDS = 20.0
+CATCH_UP_SECONDS = 5.0
+
+
+def diagnosed(run: Run, watch: "Watch | None") -> Diagnosis | None:
+    """The root cause over all members; None where there is nothing to judge."""
+    members = gather(run, watch)
+    return diagnose(members, run.spec.predicted) if members else None
+
+
+def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
+    """Every member that was made: its state as Docker tells it now, and its log as it was heard."""
+    offsets = {host.name: host.facts.clock_offset_seconds or 0.0 for host in run.opened.fleet.hosts}
+    states = on_each(
+        {
+            f"{host}\n{name}": partial(_inspect, run, host, identity)
+            for (host, name), identity in run.made.items()
+        },
+        INSPECT_SECONDS,
+    )
+    members = []
+    for host, name in run.made:
+        state = states[f"{host}\n{name}"]
+        seen: dict[str, Any] = {} if isinstance(state, Outcome) or state is None else state
+        ear = watch.ears.get((host, name)) if watch is not None else None
+        if ear is not None and seen.get("Status") in {"exited", "dead"}:
+            ear.catch_up(CATCH_UP_SECONDS)
+        lines = ear.lines if ear is not None else ()
+        spec = run.container(host, name)
+        members.append(
+            MemberEvidence(
+                host=host,
+                container=name,
+                role=spec.role,
+                rank=spec.rank,
+                server=spec.server,
+                state=str(seen.get("Status", "unknown")),
+                exit_code=seen.get("ExitCode"),
+                oom_killed=bool(seen.get("OOMKilled")),
+                error=run.secrets.masked(masked(str(seen.get("Error") or ""))),
+                finished_at=_finished(seen),
+                lines=tuple((seconds_of(line.at), run.secrets.masked(line.text)) for line in lines),
+                clock_offset_seconds=offsets.get(host, 0.0),
+            )
+        )
+    return tuple(members)
+
+
+def _finished(state: Mapping[str, Any]) -> float | None:
+    """When it ended; None while it runs, and where it never ran (Docker then says the year 1)."""
+    at = seconds_of(str(state.get("FinishedAt") or ""))
+    return at if at is not None and at > 0 else None
+
+
+def refusal_facts(run: Run, host: str, why: str) -> tuple[Fact, ...]:
+    """What an engine said when it refused to create or start a container."""
+    made = [name for where, name in run.made if where == host]
+    spec = run.container(host, made[-1]) if made else run.spec.containers[0]
+    return diagnose((_refused(spec, why),), run.spec.predicted).facts()
+
+
+def _refused(spec: ContainerSpec, why: str) -> MemberEvidence:
+    return MemberEvidence(
+        host=spec.host,
+        container=spec.name,
+        role=spec.role,
+        rank=spec.rank,
+        state="created",
+        exit_code=128,
+        oom_killed=False,
+        error=why,
+        finished_at=None,
+        lines=(),
+    )
+
+
+def save_logs(run: Run, watch: "Watch | None", directory: Path) -> tuple[str, ...]:
+    """Each member's log, secrets masked, in a file of mode 0600; the paths, of which none is lost to a full disk."""
+    if watch is None:
+        return ()
+    saved = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for (host, name), ear in watch.ears.items():
+            if not ear.lines:
+                continue
+            path = directory / f"{host}-{name}.log".replace(os.sep, "_")
+            text = "".join(f"{line.at} {run.secrets.masked(masked(line.text))}\n" for line in ear.lines)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+            saved.append(str(path))
+    except OSError as error:
+        saved.append(f"not all were saved: {directory}: {error.strerror}")
+    return tuple(saved)
+
+
+def _inspect(run: Run, host: str, identity: str) -> dict[str, Any] | None:
+    from gpuplan.remote import containers as remote
+
+    if not identity:
+        return None
+    document = remote.inspect(run.opened.engine_of(host), identity)
+    return dict(document["State"]) if document is not None else None

@@ -1,0 +1,78 @@
+"""A Ray cluster is complete when the addresses that registered are the planned ones, with all their GPUs."""
+
+import json
+import time
+from functools import partial
+
+from gpuplan.deploying.ray_nodes import PROGRAM, SECONDS, RayNode, missing, parse
+from gpuplan.domain import labels
+from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
+from gpuplan.domain.events import Phase
+from gpuplan.operations.across import Outcome, on_each
+from gpuplan.operations.deploy_run import Halted, Run, halted
+from gpuplan.operations.deployed import found_container
+
+QUERY_SECONDS = SECONDS + 5.0
+ENDED = frozenset({"exited", "dead", "missing"})
+
+
+def await_nodes(run: Run, server: Server) -> None:
+    """Returns when every planned node is alive with its GPUs. Raises Halted: a member ended, or time is over."""
+    head = next(one for one in run.spec.of_server(server.number) if one.role is ContainerRole.RAY_HEAD)
+    deadline = time.monotonic() + run.patience.register
+    seen: tuple[RayNode, ...] = ()
+    said = ""
+    while True:
+        outcome = on_each({head.host: partial(_query, run, head, server)}, QUERY_SECONDS)[head.host]
+        if isinstance(outcome, Outcome):
+            said = outcome.why
+        else:
+            nodes, said = outcome
+            seen = seen if nodes is None else nodes
+        lacking = missing(seen, server.ray_addresses)
+        if not lacking:
+            return
+        _stop_at_the_dead(run, server)
+        if time.monotonic() > deadline:
+            raise halted(
+                Phase.REGISTER,
+                "GP819",
+                {"hosts": tuple(host for host, *_ in lacking)},
+                missing=tuple(f"{address} ({found} of {gpus} GPUs)" for _, address, gpus, found in lacking),
+                seen=tuple(sorted({node.address for node in seen if node.alive})),
+                wanted=len(server.ray_addresses),
+                seconds=run.patience.register,
+                said=said,
+            )
+        time.sleep(run.patience.poll)
+
+
+def _query(run: Run, head: ContainerSpec, server: Server) -> tuple[tuple[RayNode, ...] | None, str]:
+    """The nodes as the head knows them, None where it gave no answer; and what it said instead."""
+    from gpuplan.remote import containers as remote
+
+    first = json.loads(dict(head.labels)[labels.PORTS])["ray"][0]
+    address = f"{server.ray_addresses[0][1]}:{first}"
+    answered = remote.execute(
+        run.opened.engine_of(head.host),
+        run.made[head.host, head.name],
+        ["python3", "-c", PROGRAM, address],
+        timeout=QUERY_SECONDS,
+    )
+    nodes = parse(answered.stdout.decode(errors="replace"))
+    last = answered.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    return nodes, "" if nodes is not None or not last else run.secrets.masked(last[0])
+
+
+def _stop_at_the_dead(run: Run, server: Server) -> None:
+    """A node that ended will not register."""
+    from gpuplan.remote import containers as remote
+
+    def state(host: str, name: str) -> str:
+        document = remote.inspect(run.opened.engine_of(host), run.made[host, name])
+        return found_container(host, document).state if document is not None else "missing"
+
+    started = [one for one in run.spec.of_server(server.number) if one.role is not ContainerRole.LEADER]
+    states = on_each({one.host: partial(state, one.host, one.name) for one in started}, 20.0)
+    if any(found in ENDED for found in states.values() if not isinstance(found, Outcome)):
+        raise Halted(Phase.REGISTER)

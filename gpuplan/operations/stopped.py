@@ -1,0 +1,45 @@
+"""Ends of a deploy that are told by facts: `present` has the words, whoever shows them joins the two."""
+
+from collections.abc import Sequence
+
+from gpuplan.domain.deployment import Deployment
+from gpuplan.domain.fact import Fact
+from gpuplan.errors import ExitCode, GpuplanError
+
+
+class StoppedByFacts(GpuplanError):
+    """Nothing was started, or nothing is left of it; `facts` say why, the root cause first."""
+
+    about = ""
+    """Begins the sentence."""
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        super().__init__(", ".join(fact.code for fact in facts) or "no reason was found")
+        self.facts = tuple(facts)
+
+
+class NotReady(StoppedByFacts):
+    """A chosen host cannot start the containers as it is; nothing was touched."""
+
+    exit_code = ExitCode.DEPLOYMENT_FAILED
+    about = "nothing was started"
+
+
+class FleetChanged(StoppedByFacts):
+    """The fleet is not what the plan was made for; nothing was touched."""
+
+    exit_code = ExitCode.FLEET_CHANGED
+    about = "the fleet changed since the plan"
+
+
+class DeploymentFailed(StoppedByFacts):
+    """The deployment did not come up; what it had started was taken back."""
+
+    exit_code = ExitCode.DEPLOYMENT_FAILED
+
+    def __init__(self, facts: Sequence[Fact], deployment: Deployment, logs: Sequence[str] = ()) -> None:
+        super().__init__(facts)
+        self.deployment = deployment
+        """As it was left."""
+        self.logs = tuple(logs)
+        self.about = f"{deployment.name} was not deployed"
