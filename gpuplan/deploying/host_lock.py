@@ -91,7 +91,7 @@ def prefix(engine_id: str) -> str:
     """Where the lock of an engine is, but for the machine's part, which the scripts add.
 
     Engines of one machine are told apart by the first twelve letters and digits of their ids (`ID` of `GET /info`),
-    machines that share a /tmp by their machine-id: those made of one image may have the same engine id.
+    machines that share a /tmp by their machine-id and their network: those made of one image may have the same ids.
     """
     safe = re.sub(r"[^a-z0-9]", "", engine_id.lower())[:12]
     return f"/tmp/gpuplan-{safe or 'engine'}"
@@ -181,7 +181,7 @@ def _one_line(script: str) -> str:
 
 _SAY = rf"""say() {{ printf "{_MARK}%s\n" "$*"; }};"""
 _NEEDS = "for t in $needed; do command -v $t >/dev/null 2>&1 || { say missing $t; exit 3; }; done;"
-_PLACE = "d=$1-$(head -c 8 /etc/machine-id 2>/dev/null).lock;"
+_PLACE = "d=$1-$(head -c 8 /etc/machine-id 2>/dev/null)-$(readlink /proc/self/ns/net 2>/dev/null | tr -cd 0-9).lock;"
 _TAKE = 'flock -n 9 && [ "$d" -ef /proc/$$/fd/9 ]'
 """Held only where the path still leads to what was locked: whoever lets go removes the directory."""
 _OPEN = r"""

@@ -271,6 +271,15 @@ def batch_defaults(
     return (8192, 1024) if usage == "serve" else (16384, 1024)
 
 
+def pooling_in_chunks(version: EngineVersion) -> bool:
+    """Whether causal pooling models take prompts in chunks: from 0.10.1 (vLLM pull request 20930).
+
+    Before, as bidirectional ones ever, they take a prompt whole: max_num_batched_tokens below max_model_len is
+    refused (`SchedulerConfig`).
+    """
+    return version >= EngineVersion(0, 10, 1)
+
+
 BATCHED_DATA_PARALLEL_TOKENS = 256
 """max_num_batched_tokens of MoE data parallelism with a batched all-to-all backend (`SchedulerConfig`, from
 0.20).

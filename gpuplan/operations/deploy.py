@@ -16,6 +16,7 @@ from gpuplan.domain.events import At, Failed, MemberSeen, Phase, Remark, SpecDec
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.deploy_answer import serve_and_answer
 from gpuplan.operations.deploy_bring import bring
+from gpuplan.operations.deploy_preflight import require_ways
 from gpuplan.operations.deploy_prepare import (
     DeployRequest,
     Prepared,
@@ -26,6 +27,7 @@ from gpuplan.operations.deploy_prepare import (
     read_wanted,
 )
 from gpuplan.operations.deploy_ready import ask_ready
+from gpuplan.operations.deploy_remedy import replanned
 from gpuplan.operations.deploy_replace import same_running, set_aside
 from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller
 from gpuplan.operations.deploy_start import create_all, member_of, start_all
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
 
 LOCK_WAIT_SECONDS = 0.0
+OVERDUE = "GP814"
+"""That something did not come in time: what the members said of it comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,7 @@ def _locked(
             try:
                 return _carried_out(run, watch, current, options, record)
             except Halted as halt:
-                raise _failed(run, watch, halt, record) from halt
+                raise _failed(run, watch, halt, current, record) from halt
             except BaseException:
                 _taken_back(run, watch, record)
                 raise
@@ -154,6 +158,8 @@ def _locked(
 def _carried_out(
     run: Run, watch: Watch, prepared: Prepared, options: DeployOptions, record: Record
 ) -> Outcome:
+    if not existing_of(run.opened, run.spec.name).containers:
+        require_ways(run, prepared)
     bring(run, prepared, options.image_source, options.environ)
     run.tell(SpecDecided(spec=run.spec, spec_hash=run.spec_hash, generation=run.generation))
     existing = existing_of(run.opened, run.spec.name)
@@ -211,12 +217,17 @@ def _nothing_to_do(run: Run, already: Generation, prepared: Prepared, record: Re
     return Outcome(deployment=record.deployment, changed=False)
 
 
-def _failed(run: Run, watch: Watch, halt: Halted, record: Record) -> DeploymentFailed:
+def _failed(run: Run, watch: Watch, halt: Halted, prepared: Prepared, record: Record) -> DeploymentFailed:
     """Take everything back and say why, what was undone, where the logs are."""
     from gpuplan.operations.evidence import diagnosed
 
     found = diagnosed(run, watch) if run.started else None
-    facts = _once((*halt.facts, *(found.facts() if found is not None else ())))
+    facts = halt.facts
+    if found is not None:
+        remedy = replanned(prepared, found)
+        causes = (*found.facts()[:1], *((remedy,) if remedy is not None else ()), *found.facts()[1:])
+        overdue = all(fact.code == OVERDUE for fact in halt.facts)
+        facts = _once((*causes, *halt.facts) if overdue else (*halt.facts, *causes))
     logs = _taken_back(run, watch, record)
     run.tell(Failed(phase=halt.phase, facts=facts, logs=logs))
     return DeploymentFailed(facts, record.deployment, logs)

@@ -15,7 +15,7 @@ from gpuplan.engine.allocator import rounding_bytes
 from gpuplan.engine.divisibility import split_of
 from gpuplan.engine.encoder_profile import towers_left_out
 from gpuplan.engine.startup import OUT_OF_MEMORY, budget_bytes, no_room_line, too_long_line
-from gpuplan.engine.versions import EngineVersion, batch_defaults
+from gpuplan.engine.versions import EngineVersion, batch_defaults, pooling_in_chunks
 from gpuplan.engine.weights_extra import extra_bytes
 from gpuplan.planning.offers import Device
 from gpuplan.units import GIB
@@ -146,12 +146,23 @@ def _batch(question: Question, length: int) -> _Batch:
     else:
         if engine.enable_chunked_prefill is False:
             tokens = max(tokens, length)
+        elif _takes_prompts_whole(question):
+            tokens = max(tokens, _asked_length(engine) or question.profile.longest_context)
         for encoder in question.profile.encoders:
             tokens = max(tokens, encoder.least_batched_tokens)
         tokens = min(tokens, sequences * length)
     if engine.max_num_seqs is None:
         sequences = min(sequences, tokens)
     return _Batch(tokens=tokens, sequences=sequences)
+
+
+def _takes_prompts_whole(question: Question) -> bool:
+    """Pooling models that attend in both directions, which therefore cache nothing; causal ones of old releases."""
+    profile = question.profile
+    if not profile.pooling:
+        return False
+    cached = any(layer.caches for layer in profile.layer_kinds)
+    return not cached or not pooling_in_chunks(question.version)
 
 
 def _cache_settings(question: Question, batch: _Batch) -> kv_cache.CacheSettings:

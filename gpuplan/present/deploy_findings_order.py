@@ -1,6 +1,6 @@
 """Words about the course of a deploy (GP809 to GP828): what stopped it, what it took back, what it noticed."""
 
-from gpuplan.present.numbers import plural
+from gpuplan.present.numbers import count, plural
 from gpuplan.present.words import Given, Worder, Words, told
 
 STATUS = "gpuplan status"
@@ -186,6 +186,28 @@ def _no_secret(subject: Given, figures: Given) -> Words:
     )
 
 
+def _replanned(subject: Given, figures: Given) -> Words:
+    flags = figures.get("flags")
+    words = " ".join(str(flag) for flag in flags) if isinstance(flags, (list, tuple)) else ""
+    executor = figures.get("executor")
+    option = f"--executor {executor}" if executor else ""
+    change = " ".join(part for part in (option, words) if part)
+    command = f"gpuplan deploy {figures.get('model')} {option}".rstrip() + (f" -- {words}" if words else "")
+    length = figures.get("max_model_len")
+    if figures.get("fits"):
+        room = f": {count(int(length))} tokens of context" if isinstance(length, int) else ""
+        return told(
+            f"with {change} it fits on the same GPUs{room}",
+            ("planned again with that change",),
+            f"{command}   (with your other options)",
+        )
+    return told(
+        f"{change} is what the failure asks for, and even so the plan does not fit",
+        ("planned again with that change",),
+        f"gpuplan plan {figures.get('model')} shows every other way",
+    )
+
+
 WORDS: dict[str, Worder] = {
     "GP809": _unready,
     "GP810": _port_moved,
@@ -205,4 +227,5 @@ WORDS: dict[str, Worder] = {
     "GP826": _other_name,
     "GP827": _memory_held,
     "GP828": _no_secret,
+    "GP829": _replanned,
 }

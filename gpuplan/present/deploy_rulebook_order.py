@@ -157,4 +157,12 @@ PAGES: tuple[Page, ...] = (
         "Repeat it after -- as in the first command, or export it (VLLM_API_KEY, HF_TOKEN) before you deploy.",
         "deploy-facts section 7",
     ),
+    _page(
+        "GP829",
+        "What would make it fit",
+        "The failure was a matter of memory or size; the change it asks for was planned again on the same GPUs.",
+        "A change is worth trying only if the plan agrees that it starts.",
+        "Deploy again with the change. If the prediction was wrong, the saved log shows by how much.",
+        "the failure's own figures, planned again",
+    ),
 )

@@ -82,7 +82,7 @@ MORE: Mapping[str, tuple[str, Shape]] = {
             arguments=('--speculative-config {"method":"qwen3_next_mtp","num_speculative_tokens":2} -tp 4',),
         ),
     ),
-    "mamba": ("0.14.1", Shape(model="nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", hosts=ONE)),
+    "mamba": ("0.22.0", Shape(model="nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", hosts=ONE)),
     "mla": ("0.8.5", Shape(model="deepseek-ai__DeepSeek-V2-Lite", hosts=ONE)),
     "mla-two-hosts": (
         "0.14.1",
@@ -139,7 +139,7 @@ MORE: Mapping[str, tuple[str, Shape]] = {
         ),
     ),
     "experts-whole": ("0.11.2", Shape(model="Qwen__Qwen3-Coder-480B-A35B-Instruct", hosts=TWO)),
-    "minimax": ("0.14.1", Shape(model="MiniMaxAI__MiniMax-M2.7", hosts=ONE)),
+    "minimax": ("0.22.0", Shape(model="MiniMaxAI__MiniMax-M2.7", hosts=ONE)),
     "sparse-attention": (
         "0.33.0",
         Shape(model="deepseek-ai__DeepSeek-V3.2", hosts=TWO, arguments=("-tp 8 -pp 2",)),
@@ -161,6 +161,10 @@ MORE: Mapping[str, tuple[str, Shape]] = {
                 '--hf-overrides {"architectures":["Qwen3ForSequenceClassification"],"classifier_from_token":["no","yes"]}',
             ),
         ),
+    ),
+    "embedding-both-ways": (
+        "0.8.5",
+        Shape(model="BAAI__bge-m3", hosts=(host(1, "4090", 1),), category=Category.EMBEDDING, pooling=True),
     ),
     "embedding-tensor": (
         "0.8.5",

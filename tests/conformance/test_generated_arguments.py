@@ -61,6 +61,8 @@ def test_vllm_accepts_it_and_means_what_is_planned(name: str) -> None:
             found = {**answer["parallel"], **answer["engine"]}
             expected = {**_layout(request, server, container, len(members)), **_limits(request, spec)}
             assert {what: found.get(what) for what in expected} == expected, container.name
+            executors = _executors(server.launch, request.candidate.parallelism.world_size, _ranks(request))
+            assert found["distributed_executor_backend"] in executors, container.name
             headless = answer["launcher"] == "run_headless"
             assert headless is (container.rank > 0), container.name
         _agree(server, [answer_to(name, one)["parallel"] for one in members])
@@ -82,21 +84,21 @@ def _layout(
         "enable_expert_parallel": shape.expert,
         "data_parallel_size": ranks,
         "world_size": shape.world_size,
-        "distributed_executor_backend": _executor(server.launch, shape.world_size * ranks),
     }
     if server.launch in {Launch.NATIVE_MP, Launch.NATIVE_NESTED}:
         expected |= {"nnodes": members, "node_rank": container.rank}
     return expected
 
 
-def _executor(launch: Launch, ranks: int) -> str:
+def _executors(launch: Launch, world: int, ranks: int) -> tuple[str, ...]:
+    """Of data-parallel replicas of one GPU each vLLM has either, by its release."""
     match launch:
         case Launch.RAY:
-            return "ray"
+            return ("ray",)
         case Launch.NATIVE_MP | Launch.NATIVE_NESTED:
-            return "mp"
+            return ("mp",)
         case Launch.SINGLE | Launch.NATIVE_DP:
-            return "mp" if ranks > 1 else "uni"
+            return ("mp",) if world > 1 else ("uni", "mp") if ranks > 1 else ("uni",)
 
 
 def _limits(request: CompileRequest, spec: DeploymentSpec) -> dict[str, object]:

@@ -12,10 +12,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.hosts.fleet import DEPLOY_FLEET, FIVE, TWENTY, Fleet, unmet
+from tests.hosts.fleet import DEPLOY_FLEET, FIVE, FOUR, TWENTY, Fleet, unmet
 from tests.hosts.machine import HostSpec
 
-_GROUPS = {"fleet": "hosts", "deploy_fleet": "deploy-hosts", "twenty_hosts": "deploy-hosts"}
+_GROUPS = {
+    "fleet": "hosts",
+    "deploy_fleet": "deploy-hosts",
+    "four_hosts": "deploy-hosts",
+    "twenty_hosts": "deploy-hosts",
+}
 """Fixture and the worker's name."""
 
 
@@ -63,6 +68,13 @@ def deploy_fleet(_running_deploy_fleet: Fleet) -> Iterator[Fleet]:
     """Three idle hosts with an engine to deploy, whole and empty: no containers, no models, no locks."""
     yield _running_deploy_fleet
     _running_deploy_fleet.clean()
+
+
+@pytest.fixture(scope="module")
+def four_hosts() -> Iterator[Fleet]:
+    """The three of the deploy tests and an unlike one, up while the tests of one module run."""
+    with _running(FOUR) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

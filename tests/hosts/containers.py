@@ -20,9 +20,8 @@ class Started:
     name: str
 
     def log(self) -> str:
-        """What it wrote, on both streams."""
-        done = self.host.run("docker", "logs", self.name)
-        return (done.stdout + done.stderr).decode()
+        """What it wrote, on both streams, in the order it was written."""
+        return self.host.run("sh", "-c", f"docker logs {self.name} 2>&1").stdout.decode()
 
     def await_line(self, text: str) -> None:
         try:

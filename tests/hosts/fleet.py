@@ -48,6 +48,8 @@ DEPLOY_FLEET = tuple(
     for name in ("gpu-a", "gpu-b", "gpu-c")
 )
 """Three idle hosts of eight H100 each."""
+FOUR = (*DEPLOY_FLEET, HostSpec(name="gpu-d", recording="l40s-4090", own_uuids=True, images=(STAND_IN,)))
+"""Beside them two L40S and a 4090 in one host."""
 TWENTY = tuple(
     HostSpec(name=f"node-{number:02}", recording="h100-idle", own_uuids=True, images=(STAND_IN,))
     for number in range(1, 21)

@@ -52,7 +52,7 @@ def test_one_host_serves(deploy_fleet: Fleet) -> None:
     assert ask(f"{at}/v1/chat/completions", {"model": "other", "messages": []})[0] == 404
     assert ask(f"{at}/v1/embeddings", {"model": "tiny", "input": "a"})[0] == 404
     assert (
-        'vllm:request_success_total{engine="0",model_name="tiny",finished_reason="length"} 1.0'
+        'vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 1.0'
         in ask(f"{at}/metrics")[1]
     )
     host.run("docker", "stop", "one")

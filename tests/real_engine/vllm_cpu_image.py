@@ -91,7 +91,14 @@ def _contents(target: Path) -> Iterator[tuple[str, Path]]:
     modules = sorted(path for path in target.rglob("*") if path.is_file() or path.is_symlink())
     for path in modules:
         yield f"{PACKAGES}/{path.relative_to(target)}", path
-    for library in sorted(_of_the_system([path for path in modules if ".so" in path.name], target)):
+    lscpu = shutil.which("lscpu")
+    assert lscpu is not None, (
+        "lscpu is missing (Debian package util-linux): vLLM asks it which cores there are"
+    )
+    yield "usr/bin/lscpu", Path(lscpu).resolve()
+    for library in sorted(
+        _of_the_system([Path(lscpu), *(path for path in modules if ".so" in path.name)], target)
+    ):
         yield str(library).lstrip("/"), library.resolve()
 
 

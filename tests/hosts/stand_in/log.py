@@ -32,7 +32,8 @@ def error(text: str) -> None:
 
 
 def uvicorn(text: str) -> None:
-    plain(f"{_prefix('APIServer')} INFO:     {text}")
+    """The HTTP server's own lines: on standard error, without a beginning (0.32)."""
+    error(f"INFO:     {text}")
 
 
 def fail(process: str, error: str) -> NoReturn:

@@ -69,9 +69,10 @@ class Api:
 
     def metrics(self) -> str:
         """In Prometheus' text format, under vLLM's names."""
-        labels = f'engine="0",model_name="{self.options.names[0]}"'
+        name = f'model_name="{self.options.names[0]}"'
+        labels = f'engine="0",{name}'
         usage = min(1.0, self._running / max(1, self.options.max_num_seqs))
-        finished = f'{labels},finished_reason="length"'
+        finished = f'engine="0",finished_reason="length",{name}'
         rows = (
             ("num_requests_running", "gauge", labels, self._running),
             ("num_requests_waiting", "gauge", labels, 0),
@@ -221,7 +222,7 @@ def listen(api: Api, sock: socket.socket) -> ThreadingHTTPServer:
 
         def log_message(self, _format: str, *args: object) -> None:
             client = f"{self.client_address[0]}:{self.client_address[1]}"
-            log.uvicorn(f'{client} - "{self.requestline}" {args[1] if len(args) > 1 else ""}')
+            log.plain(f'INFO:     {client} - "{self.requestline}" {args[1] if len(args) > 1 else ""}')
 
     host, port = sock.getsockname()
     server = ThreadingHTTPServer((host, port), Handler, bind_and_activate=False)

@@ -5,7 +5,6 @@ model's files and the GPUs the container was given.
 """
 
 import importlib.util
-import json
 import os
 import signal
 import sys
@@ -13,15 +12,21 @@ import threading
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from tests.hosts.stand_in import faults as orders
-from tests.hosts.stand_in import flags, hardware, log, serving
+from tests.hosts.stand_in import flags, hardware, log, ray_use, serving
 from tests.hosts.stand_in.faults import Faults
 from tests.hosts.stand_in.flags import Options
 from tests.hosts.stand_in.model import Model, Unusable, read
 from tests.hosts.stand_in.rendezvous import Follower, Leader, Unreachable
 
+_BANNER = """
+       █     █     █▄   ▄█
+ ▄▄ ▄█ █     █     █ ▀▄▀ █  version {version}
+  █▄█▀ █     █     █     █  model   {model}
+   ▀▀  ▀▀▀▀▀ ▀▀▀▀▀ ▀     ▀
+
+"""
 _GIB = 1024**3
 _OVERHEAD = _GIB
 """What activations and the CUDA context take of a GPU."""
@@ -53,7 +58,9 @@ def _rank(options: Options) -> int:
 
 
 def _stop(_number: int, _frame: object) -> None:
-    log.uvicorn("Shutting down")
+    log.line("APIServer", "launcher.py:282", "[shutdown] API server: signalling HTTP server shutdown")
+    for text in ("Shutting down", "Waiting for application shutdown.", "Application shutdown complete."):
+        log.uvicorn(text)
     log.uvicorn(f"Finished server process [{os.getpid()}]")
     os._exit(0)
 
@@ -71,11 +78,8 @@ class Member:
         """The first lines, and what is refused before anything is loaded."""
         options = self.options
         self.faults.begin()
-        log.line(
-            "APIServer",
-            "api_utils.py:315",
-            f"vLLM server version {version('vllm')}, serving model {options.model_tag}",
-        )
+        for text in _BANNER.format(version=version("vllm"), model=options.model_tag).splitlines():
+            log.line("APIServer", "api_utils.py:347", text)
         words = " ".join(word for word in sys.argv[2:] if word != options.api_key)
         log.line(
             "APIServer",
@@ -241,7 +245,7 @@ class Member:
         members = [*self._gather(), *self._gather_replicas()]
         uses_ray = options.distributed_executor_backend == "ray"
         if uses_ray:
-            self._use_ray()
+            ray_use.await_gpus(options.model_ranks)
         self.faults.reach("joined")
         self.load()
         for leader in members:
@@ -250,7 +254,12 @@ class Member:
         api = serving.Api(options, max_model_len=self.longest, version=version("vllm"), faults=self.faults)
         api.is_whole = lambda: all(leader.whole for leader in members)
         if uses_ray:
-            threading.Thread(target=self._watch_ray, daemon=True).start()
+            ray_use.watch()
+        log.line(
+            "APIServer",
+            "entry.py:136",
+            f"Supported tasks: {['embed' if options.runner == 'pooling' else 'generate']}",
+        )
         where = f"http://{options.host or '0.0.0.0'}:{options.port}"
         log.line("APIServer", "entry.py:140", f"Starting vLLM server on {where}")
         log.uvicorn(f"Started server process [{os.getpid()}]")
@@ -380,50 +389,3 @@ class Member:
             f"SocketImpl(fd=79, addr={ours}, remote={theirs}): Connection was likely closed. Did the remote server "
             "shutdown or crash?"
         )
-
-    # ------------------------------------------------------------------ Ray
-
-    def _use_ray(self) -> None:
-        """Wait until the cluster has what the engine needs."""
-        try:
-            ray = importlib.import_module("ray")
-            ray.init(address="auto", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            log.fail("EngineCore", f"{type(error).__name__}: {error}")
-        waited = 10.0
-        while True:
-            nodes = _alive(ray)
-            here = os.environ.get("VLLM_HOST_IP")
-            known = here is None or here in nodes
-            if known and sum(nodes.values()) >= self.options.model_ranks:
-                log.plain(f"[stand-in] Ray nodes: {json.dumps(nodes)}")
-                return
-            threading.Event().wait(waited)
-            log.line(
-                "EngineCore",
-                "ray_utils.py:467",
-                f"Waiting for creating a placement group of specs for {waited:.0f} seconds. "
-                f"specs={[{'GPU': 1.0}] * self.options.model_ranks}. Check `ray status` and `ray list nodes` to see if you have "
-                "enough resources, and make sure the IP addresses used by ray cluster are the same as VLLM_HOST_IP "
-                "environment variable specified in each node if you are running on a multi-node.",
-            )
-
-    def _watch_ray(self) -> None:
-        """End when a node of the cluster does."""
-        ray = importlib.import_module("ray")
-        before = len(_alive(ray))
-        while len(_alive(ray)) >= before:
-            threading.Event().wait(1)
-        log.fail("EngineCore", "RayWorkerProc rank=1 died unexpectedly, shutting down executor.")
-
-
-def _alive(ray: Any) -> dict[str, int]:
-    """Address and GPUs of the nodes that live; none when the head is silent."""
-    try:
-        return {
-            node["NodeManagerAddress"]: int(node["Resources"].get("GPU", 0))
-            for node in ray.nodes()
-            if node["Alive"]
-        }
-    except (OSError, RuntimeError, getattr(getattr(ray, "exceptions", None), "RayError", OSError)):
-        return {}

@@ -25,7 +25,8 @@ def place(tmp_path: Path) -> str:
 
 def directory(place: str) -> str:
     machine = Path("/etc/machine-id")
-    return f"{place}-{machine.read_text()[:8] if machine.exists() else ''}.lock"
+    network = "".join(filter(str.isdigit, str(Path("/proc/self/ns/net").readlink())))
+    return f"{place}-{machine.read_text()[:8] if machine.exists() else ''}-{network}.lock"
 
 
 @contextmanager
