@@ -12,7 +12,7 @@ from gpuplan.errors import ExitCode, GpuplanError, UsageError
 if TYPE_CHECKING:
     from gpuplan.domain.deployment import Deployment
     from gpuplan.operations.deploy_prepare import DeployRequest, NothingFits, Prepared
-    from gpuplan.operations.stopped import StoppedByFacts
+    from gpuplan.operations.stopped import Interrupted, StoppedByFacts
 
 HELP = (
     "Plan, confirm, launch the containers over SSH, wait until the model answers. All or nothing: a failure or Ctrl-C "
@@ -186,9 +186,16 @@ def command(
 
 def _look(request: "DeployRequest", export: str | None, into: str, output_format: o.OutputFormat) -> None:
     """What would be done, on stdout or as files; nothing is touched."""
-    from gpuplan.operations.deploy_prepare import look
+    from gpuplan.operations.deploy_prepare import NothingFits, look
+    from gpuplan.operations.stopped import StoppedByFacts
 
-    prepared = look(request)
+    try:
+        prepared = look(request)
+    except NothingFits as nothing:
+        _show_plan(nothing, output_format)
+        raise
+    except StoppedByFacts as stopped:
+        raise _worded(stopped) from stopped
     if export is None:
         if output_format is o.OutputFormat.JSON:
             from gpuplan.present.deployment_document import dry_run_document
@@ -217,10 +224,11 @@ def _deploy(
     import os
 
     from gpuplan.cli.deploy_progress import progress
+    from gpuplan.cli.interrupts import Interrupts
     from gpuplan.operations.deploy import DeployOptions, deploy
     from gpuplan.operations.deploy_prepare import NothingFits
     from gpuplan.operations.deploy_run import Patience
-    from gpuplan.operations.stopped import DeploymentFailed, StoppedByFacts
+    from gpuplan.operations.stopped import DeploymentFailed, Interrupted, StoppedByFacts
     from gpuplan.present.event_words import event_document
     from gpuplan.sources.state import state_directory
 
@@ -229,7 +237,7 @@ def _deploy(
         raise UsageError(f"--timeout {timeout}: must be at least 1", hint="leave it out for 7200 seconds")
     if wait < 0:
         raise UsageError(f"--wait {wait}: must not be negative", hint="leave it out not to wait")
-    with progress(as_json=as_json) as sink:
+    with Interrupts() as interrupts, progress(as_json=as_json) as sink:
         options = DeployOptions(
             confirm=lambda prepared: yes or _confirmed(prepared),
             state_directory=state_directory(os.environ),
@@ -237,12 +245,18 @@ def _deploy(
             document_of=event_document,
             lock_wait=wait,
             image_source=image_source,
-            patience=Patience() if timeout is None else Patience(ready=timeout, load=timeout),
+            uninterrupted=interrupts.uninterrupted,
+            patience=Patience() if timeout is None else Patience.within(timeout),
         )
         try:
             outcome = deploy(request, options, sink)
         except NothingFits as nothing:
             _show_plan(nothing, output_format)
+            raise
+        except Interrupted as interrupted:
+            if as_json and interrupted.deployment.name:
+                _show(interrupted.deployment)
+            _say_left(interrupted)
             raise
         except StoppedByFacts as stopped:
             told = _worded(stopped)
@@ -267,6 +281,15 @@ def _show(deployment: "Deployment") -> None:
     from gpuplan.present.deployment_document import deployment_document
 
     print(json.dumps(deployment_document(deployment), ensure_ascii=True))
+
+
+def _say_left(interrupted: "Interrupted") -> None:
+    """On stderr, whatever stdout is: whether something of the deploy is still there."""
+    if interrupted.left:
+        output.remark(f"left as it is: {', '.join(interrupted.left)}")
+        output.remark(f"gpuplan status shows it; gpuplan stop {interrupted.deployment.name} removes it")
+    elif interrupted.deployment.name:
+        output.remark(f"{interrupted.deployment.name}: everything was taken back")
 
 
 class _Told(GpuplanError):

@@ -41,7 +41,7 @@ class _JsonLines:
         if self._thinned.skips(at):
             return
         with self._lock:
-            print(json.dumps(event_document(at), ensure_ascii=True), flush=True)
+            print(f"{json.dumps(event_document(at), ensure_ascii=True)}\n", end="", flush=True)
 
 
 class _Words:

@@ -329,5 +329,5 @@ def _check_name(name: str) -> None:
         return
     raise UsageError(
         f"--name {name[:60]!r}: not a name for a deployment",
-        hint="1 to 48 of a-z, 0-9, dot, dash and underscore, letters or digits at both ends",
+        hint="--name takes 1 to 48 of a-z, 0-9, dot, dash and underscore, letters or digits at both ends",
     )

@@ -29,6 +29,13 @@ class Outcome:
 
         return self.error is None or isinstance(self.error, (ConnectionFailed, SocketRefused, EngineFailed))
 
+    @property
+    def unheard(self) -> bool:
+        """Nothing came over the connection: another one may go well. An engine that is away is no reason for one."""
+        from gpuplan.remote.connection import ConnectionFailed
+
+        return self.error is None or isinstance(self.error, ConnectionFailed)
+
 
 def on_each(calls: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | Outcome]:
     """The result of each call by name, all at once; what is not done within `seconds` is abandoned."""

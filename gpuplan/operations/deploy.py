@@ -1,18 +1,29 @@
 """`gpuplan deploy`: from a plan to servers that answer, or to the hosts as they were.
 
 The order is that of `deploy-facts` section 6. Whatever fails after the first container was created, an interrupt
-included, is taken back before this returns.
+included, is taken back before this returns. Once it serves it stays.
 """
 
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.domain.deployment import Actual, Deployment, State
-from gpuplan.domain.events import At, Failed, MemberSeen, Phase, Remark, SpecDecided, StateChanged
+from gpuplan.domain.events import (
+    At,
+    Event,
+    Failed,
+    MemberSeen,
+    Phase,
+    Remark,
+    SpecDecided,
+    StateChanged,
+    Undone,
+)
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.deploy_answer import serve_and_answer
 from gpuplan.operations.deploy_bring import bring
@@ -27,21 +38,24 @@ from gpuplan.operations.deploy_prepare import (
     read_wanted,
 )
 from gpuplan.operations.deploy_ready import ask_ready
+from gpuplan.operations.deploy_record import Record
 from gpuplan.operations.deploy_remedy import replanned
-from gpuplan.operations.deploy_replace import same_running, set_aside
-from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller
+from gpuplan.operations.deploy_replace import require_own_name, same_running, set_aside, take_up
+from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller, Uninterrupted
 from gpuplan.operations.deploy_start import create_all, member_of, start_all
-from gpuplan.operations.deploy_undo import remove_aside, undo
+from gpuplan.operations.deploy_undo import LEFT, remove_aside, undo
 from gpuplan.operations.deploy_watch import Watch
 from gpuplan.operations.deployed import Existing, Generation
 from gpuplan.operations.host_locks import hold, this_run
-from gpuplan.operations.stopped import DeploymentFailed
-from gpuplan.sources.state import append_lines
+from gpuplan.operations.kept_logs import keep_logs
+from gpuplan.operations.stopped import DeploymentFailed, FleetChanged, Interrupted
 
 if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
 
 LOCK_WAIT_SECONDS = 0.0
+ATTEMPTS = 3
+"""Plans made by a deploy that waits for others: each may take what it had planned."""
 OVERDUE = "GP814"
 """That something did not come in time: what the members said of it comes first."""
 
@@ -60,6 +74,11 @@ class DeployOptions:
     lock_wait: float = LOCK_WAIT_SECONDS
     image_source: str = "auto"
     patience: Patience = field(default_factory=Patience)
+    uninterrupted: Uninterrupted = nullcontext
+
+
+class Overtaken(FleetChanged):
+    """What was planned is taken by the deploy that this one has waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,44 +93,36 @@ class Outcome:
 def deploy(request: DeployRequest, options: DeployOptions, sink: Sink) -> Outcome | None:
     """Plan, confirm, launch, wait until it serves; None when it was not confirmed.
 
-    Raises DeploymentFailed after everything was taken back; before anything was touched NothingFits, NotReady, Locked,
-    FleetChanged and what planning raises. KeyboardInterrupt passes through after the same undoing.
+    Raises DeploymentFailed and Interrupted after everything was taken back; before anything was touched NothingFits,
+    NotReady, Locked, FleetChanged and what planning raises.
     """
     wanted = read_wanted(request)
     with opened_fleet(request, wanted) as opened:
         prepared = prepare(opened, wanted)
-        if not options.confirm(prepared):
-            return None
-        generation = f"{int(time.time()):x}-{secrets.token_hex(3)}"
-        record = Record(options.state_directory / prepared.name / generation, sink, options.document_of)
-        try:
-            return _locked(opened, prepared, options, Teller(record), generation, record)
-        finally:
-            record.close()
+        for attempt in range(ATTEMPTS):
+            if not options.confirm(prepared):
+                return None
+            try:
+                return _recorded(opened, prepared, options, sink)
+            except Overtaken:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            opened.read_again(tuple(opened.connections))
+            prepared = prepare(opened, wanted)
+    raise AssertionError("the last attempt returns or raises")
 
 
-class Record:
-    """Keeps every event and passes it on; the deployment is what they add up to."""
-
-    def __init__(self, directory: Path, sink: Sink, document_of: Callable[[At], Mapping[str, Any]]) -> None:
-        self.directory = directory
-        self._document_of = document_of
-        self._sink = sink
-        self._events: list[At] = []
-
-    def __call__(self, event: At) -> None:
-        self._events.append(event)
-        self._sink(event)
-
-    @property
-    def deployment(self) -> Deployment:
-        from gpuplan.deploying.reduce import reduce
-
-        return reduce(self._events)
-
-    def close(self) -> None:
-        """Write the events down; a disk that is full costs the record, not the deploy."""
-        append_lines(self.directory / "events.jsonl", [self._document_of(at) for at in self._events])
+def _recorded(opened: "OpenFleet", prepared: Prepared, options: DeployOptions, sink: Sink) -> Outcome:
+    generation = f"{int(time.time()):x}-{secrets.token_hex(3)}"
+    record = Record(options.state_directory / prepared.name / generation, sink, options.document_of)
+    try:
+        return _locked(opened, prepared, options, Teller(record), generation, record)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(record.deployment) from None
+    finally:
+        record.write()
 
 
 def _locked(
@@ -129,9 +140,22 @@ def _locked(
         tell(Remark(fact=fact))
     tell.phase(Phase.LOCK, f"{', '.join(hosts)} to be free of other deploys", options.lock_wait or None)
     holder = this_run(prepared.name, generation)
-    with hold(opened, hosts, holder, wait=options.lock_wait, on_event=tell) as locks:
+    waited: list[Event] = []
+
+    def waits(event: Event) -> None:
+        waited.append(event)
+        tell(event)
+
+    with hold(opened, hosts, holder, wait=options.lock_wait, on_event=waits) as locks:
         tell.phase(Phase.COMPARE, "the hosts to be as they were planned on")
-        current = prepare_again(opened, prepared)
+        try:
+            current = prepare_again(opened, prepared)
+        except FleetChanged as changed:
+            if prepared.wanted.saved is not None or not waited:
+                raise
+            for fact in changed.facts:
+                tell(Remark(fact=replace(fact, severity=Severity.INFO)))
+            raise Overtaken(changed.facts) from changed
         for fact in current.remarks:
             if fact not in prepared.remarks:
                 tell(Remark(fact=fact))
@@ -144,36 +168,49 @@ def _locked(
             tell=tell,
             patience=options.patience,
             lost_locks=locks.lost,
+            uninterrupted=options.uninterrupted,
+            directory=record.directory,
         )
         with Watch(run) as watch:
             try:
-                return _carried_out(run, watch, current, options, record)
+                return _carried_out(run, watch, current, options, record, hosts)
             except Halted as halt:
                 raise _failed(run, watch, halt, current, record) from halt
+            except KeyboardInterrupt:
+                raise _interrupted(run, watch, record) from None
             except BaseException:
                 _taken_back(run, watch, record)
                 raise
 
 
 def _carried_out(
-    run: Run, watch: Watch, prepared: Prepared, options: DeployOptions, record: Record
+    run: Run,
+    watch: Watch,
+    prepared: Prepared,
+    options: DeployOptions,
+    record: Record,
+    locked: tuple[str, ...],
 ) -> Outcome:
     if not existing_of(run.opened, run.spec.name).containers:
         require_ways(run, prepared)
     bring(run, prepared, options.image_source, options.environ)
     run.tell(SpecDecided(spec=run.spec, spec_hash=run.spec_hash, generation=run.generation))
     existing = existing_of(run.opened, run.spec.name)
+    require_own_name(run, existing, locked)
     already = same_running(existing, run.spec_hash)
-    if already is not None and all(ask_ready(run, server).ready for server in run.spec.servers):
-        return _nothing_to_do(run, already, prepared, record)
     if already is not None:
-        run.generation = already.id
-        run.made.update({(found.host, found.name): found.id for found in already.containers})
+        serves = all(ask_ready(run, server).ready for server in run.spec.servers)
+        run.committed = serves
+        with run.uninterrupted():
+            take_up(run, existing, already)
+        if serves:
+            return _nothing_to_do(run, already, prepared, record)
         run.started = True
         run.tell(Remark(fact=_info("GP812", {"deployment": run.spec.name}, generation=already.id)))
     else:
         set_aside(run, existing)
         create_all(run)
+        require_own_name(run, existing_of(run.opened, run.spec.name), locked)
     run.tell(StateChanged(state=State.STARTING))
     watch.look()
     if already is None:
@@ -182,9 +219,17 @@ def _carried_out(
         for host, name in run.made:
             watch.hear(run.container(host, name))
     actual = serve_and_answer(run, watch, prepared)
-    if run.aside:
-        remove_aside(run)
+    _commit(run)
     return _served(run, record, actual)
+
+
+def _commit(run: Run) -> None:
+    """From here on it stays, a late Ctrl-C notwithstanding; what it replaced goes, its logs stay."""
+    run.committed = True
+    with suppress(KeyboardInterrupt), run.uninterrupted():
+        if run.aside:
+            keep_logs(run, [one.found for one in run.aside])
+            remove_aside(run)
 
 
 def _unseen(existing: Existing) -> tuple[Fact, ...]:
@@ -208,9 +253,11 @@ def _served(run: Run, record: Record, actual: Actual) -> Outcome:
 
 
 def _nothing_to_do(run: Run, already: Generation, prepared: Prepared, record: Record) -> Outcome:
-    for found in already.containers:
-        spec = run.container(found.host, found.name)
-        run.tell(MemberSeen(member=replace(member_of(spec, found.id, found.state, run), health=found.health)))
+    found = {one.id: one for one in already.containers}
+    for (host, name), identity in run.made.items():
+        member = member_of(run.container(host, name), identity, found[identity].state, run)
+        run.tell(MemberSeen(member=replace(member, health=found[identity].health)))
+    _commit(run)
     run.tell(Remark(fact=_info("GP811", {"deployment": run.spec.name}, endpoint=prepared.endpoints)))
     run.tell.done()
     run.tell(StateChanged(state=State.RUNNING))
@@ -242,12 +289,42 @@ def _once(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
 
 
 def _taken_back(run: Run, watch: Watch, record: Record) -> tuple[str, ...]:
+    """Save the logs, then undo; the first Ctrl-C meanwhile is put off, the next leaves things as they are."""
     from gpuplan.operations.evidence import save_logs
 
     watch.stop()
-    logs = save_logs(run, watch, record.directory)
-    undo(run)
+    try:
+        with run.uninterrupted():
+            logs = save_logs(run, watch, record.directory)
+            if not run.committed:
+                undo(run)
+    except KeyboardInterrupt:
+        raise Interrupted(record.deployment, _told_left(run, record)) from None
     return logs
+
+
+def _interrupted(run: Run, watch: Watch, record: Record) -> Interrupted:
+    """Take everything back and say that it was asked for (GP818)."""
+    phase = run.tell.current
+    logs = _taken_back(run, watch, record)
+    fact = Fact(
+        code="GP818", severity=Severity.ERROR, subject={"deployment": run.spec.name}, figures={"phase": phase}
+    )
+    run.tell(Failed(phase=phase, facts=(fact,), logs=logs))
+    return Interrupted(record.deployment, record.left)
+
+
+def _told_left(run: Run, record: Record) -> tuple[str, ...]:
+    """Tell what was not taken back because nobody wanted to wait for it."""
+    done = record.taken_back
+    for host, name in () if run.committed else tuple(run.made):
+        if (host, name) not in done:
+            run.tell(Undone(host=host, container=name, what="left", why=f"it was not waited for; {LEFT}"))
+    for one in () if run.committed else tuple(run.aside):
+        if (one.found.host, one.name_before) not in done:
+            why = f"it was not waited for; its container is {one.found.name}"
+            run.tell(Undone(host=one.found.host, container=one.name_before, what="left", why=why))
+    return record.left
 
 
 def _info(code: str, subject: Mapping[str, object], **figures: object) -> Fact:

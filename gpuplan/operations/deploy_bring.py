@@ -47,6 +47,7 @@ def bring(run: Run, prepared: Prepared, source: str, environ: Mapping[str, str])
         )
         if place.failures:
             raise Halted(Phase.WEIGHTS, *place.failures)
+        run.spec = prepare_again(run.opened, prepared, facts=facts).spec
     problems = prepare_directories(run.opened, run.spec, run.tell)
     if problems:
         raise Halted(Phase.WEIGHTS, *problems)

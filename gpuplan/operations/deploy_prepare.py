@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuplan.deploying.compile import compile_deployment, default_name
@@ -29,7 +30,15 @@ from gpuplan.domain.saved_plan import SavedCandidate, SavedPlan
 from gpuplan.domain.workload import Category, Workload
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.errors import ExitCode, GpuplanError, UsageError
-from gpuplan.operations.deployed import Existing, existing, names_of, placement_label, placement_of
+from gpuplan.operations.across import Outcome, on_each
+from gpuplan.operations.deployed import (
+    LIST_SECONDS,
+    Existing,
+    existing,
+    names_of,
+    placement_label,
+    placement_of,
+)
 from gpuplan.operations.fleet import (
     THIS_MACHINE,
     FleetOptions,
@@ -56,6 +65,7 @@ from gpuplan.planning.launchable import blocking
 from gpuplan.planning.planner import candidate_of
 from gpuplan.planning.released import released
 from gpuplan.planning.request import PlanRequest
+from gpuplan.remote.words import printable
 from gpuplan.sources import plan_json
 from gpuplan.sources.hub_token import hub_token
 
@@ -233,7 +243,9 @@ def prepare_again(opened: "OpenFleet", prepared: Prepared, *, facts: ImageFacts 
     """
     wanted, name = prepared.wanted, prepared.name
     if facts is None:
-        opened.read_again(prepared.spec.hosts)
+        opened.read_again(tuple(dict.fromkeys((*prepared.spec.hosts, *_hosts_of(prepared.replaces)))))
+        if (now := name_of(opened, wanted)) != name:
+            raise FleetChanged([_fact("GP821", {"deployment": name}, hosts=(), other=now)])
     question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
     candidate = _unchanged(prepared.candidate, question)
     again = _on_hosts(opened, wanted, name, question, candidate, existing_of(opened, name), facts)
@@ -352,17 +364,27 @@ def _on_hosts(
         name,
         question,
         candidate,
-        place.model,
+        _pinned(place, place.model),
         taken=taken_ports(opened.fleet, replacing=name, preferred=preferred),
         preferred=preferred,
         facts=facts,
     )
+    taken = taken_names(opened, prepared.spec)
+    if taken:
+        raise NotReady(taken)
     return replace(
         prepared,
         place=place,
         replaces=tuple(one.member for one in found.containers),
         remarks=_clocks(opened.fleet, hosts),
     )
+
+
+def _pinned(place: "ModelPlace", model: ServedModel) -> ServedModel:
+    """The commit that all hosts have whole, so that an engine which starts later does not fetch another one."""
+    commits = {found.revision for found in place.found.values()}
+    commit = commits.pop() if len(commits) == 1 and not place.missing else None
+    return replace(model, revision=commit) if isinstance(model, HubModel) and commit else model
 
 
 def _compiled(
@@ -463,6 +485,38 @@ def _require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> 
             facts.extend(fact for fact in host.facts.conditions if fact.code in codes)
     if facts:
         raise NotReady(facts)
+
+
+def taken_names(opened: "OpenFleet", spec: DeploymentSpec) -> tuple[Fact, ...]:
+    """Containers that are not of this deployment and have the name of one of its own (GP820): they are not touched."""
+
+    def look(host: str) -> list[Fact]:
+        from gpuplan.remote import containers as remote
+
+        engine = opened.engine_of(host)
+        found = []
+        for name in (one.name for one in spec.containers if one.host == host):
+            document = remote.inspect(engine, name)
+            if document is None:
+                continue
+            given = (document.get("Config") or {}).get("Labels") or {}
+            if not remote.is_ours(document) or given.get(labels.DEPLOYMENT) != spec.name:
+                image = printable(str((document.get("Config") or {}).get("Image") or ""))
+                found.append(_fact("GP820", {"host": host, "container": name}, image=image))
+        return found
+
+    outcomes = on_each({host: partial(look, host) for host in spec.hosts}, LIST_SECONDS)
+    return tuple(
+        fact for outcome in outcomes.values() if not isinstance(outcome, Outcome) for fact in outcome
+    )
+
+
+def _hosts_of(members: Sequence[Member]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(member.host for member in members))
+
+
+def _fact(code: str, subject: Mapping[str, object], **figures: object) -> Fact:
+    return Fact(code=code, severity=Severity.ERROR, subject=subject, figures=figures)
 
 
 def _clocks(fleet: Fleet, hosts: Sequence[str]) -> tuple[Fact, ...]:

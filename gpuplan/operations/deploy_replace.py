@@ -1,11 +1,12 @@
-"""What runs under the name already: left alone when it is what is asked, else stopped, set aside, and its memory awaited.
+"""What runs under the name already: left alone when it is what is asked, else set aside, stopped, and its memory awaited.
 
-GPUs hold one model at a time, so the old one stops before the new one starts; it is kept until the new one serves.
+GPUs hold one model at a time, so the old one stops before the new one starts; it is kept until the new one serves. It
+gets the name of what was set aside before it stops: whoever finds it later knows that it ran.
 """
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,9 +15,10 @@ from gpuplan.domain.events import Phase, Remark, Undone
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Host
 from gpuplan.operations.across import Outcome
-from gpuplan.operations.deploy_run import Run, SetAside, host_lost
+from gpuplan.operations.deploy_run import Halted, Run, SetAside, halted, host_lost
 from gpuplan.operations.deploy_undo import everywhere, remove_found
 from gpuplan.operations.deployed import OLD, Existing, Found, Generation
+from gpuplan.operations.kept_logs import keep_logs
 
 STOP_SECONDS = 60
 ENOUGH = 0.8
@@ -28,60 +30,116 @@ def same_running(existing: Existing, spec_hash: str) -> Generation | None:
     return next((one for one in existing.generations if one.spec_hash == spec_hash and one.running), None)
 
 
+def require_own_name(run: Run, existing: Existing, locked: Sequence[str]) -> None:
+    """Nobody else deploys under this name on other hosts at this moment. Raises Halted (GP821).
+
+    Locks are of hosts: two deploys of one name on different hosts see each other by their containers only.
+    """
+    others = sorted(
+        {
+            found.host
+            for found in existing.containers
+            if found.host not in locked and found.generation != run.generation
+        }
+    )
+    if others:
+        raise halted(Phase.CREATE, "GP821", {"deployment": run.spec.name}, hosts=tuple(others))
+
+
+def take_up(run: Run, existing: Existing, already: Generation) -> None:
+    """Go on with a generation that runs as asked: under its own names, what others left removed. Raises Halted.
+
+    What had been set aside for it is kept until it serves.
+    """
+    kept = next((one for one in existing.generations if one is not already and one.aside), None)
+    rest = tuple(
+        found for one in existing.generations if one not in (already, kept) for found in one.containers
+    )
+    if rest:
+        _removed(run, rest)
+    run.generation = already.id
+    for found in already.containers:
+        run.made[found.host, found.name.partition(OLD)[0]] = found.id
+    moved = {found.host for found in already.containers if OLD in found.name}
+    _require(everywhere(run, moved, partial(_named_again, run, already)))
+    for found in kept.containers if kept is not None else ():
+        run.aside.append(SetAside(found=found, name_before=found.name.partition(OLD)[0], ran=True))
+
+
 def set_aside(run: Run, existing: Existing) -> None:
-    """Stop and rename the last good generation, remove what interrupted deploys left. Raises Halted."""
+    """Set the last good generation aside and stop it, remove what interrupted deploys left. Raises Halted."""
     if not existing.generations:
         return
-    kept = next((one for one in existing.generations if one.complete), None)
+    kept = next((one for one in existing.generations if one.complete and one.began), None)
     rest = tuple(found for one in existing.generations if one is not kept for found in one.containers)
     names = f"{run.spec.name} as it was" if kept is not None else f"what is left of {run.spec.name}"
     run.tell.phase(Phase.REPLACE, f"{names} to stop and give its memory back", STOP_SECONDS + 30.0)
-    if rest:
-        _removed(run, rest)
-    if kept is None:
-        return
-    outcomes = everywhere(run, {found.host for found in kept.containers}, partial(_stop, run, kept))
-    for host, outcome in outcomes.items():
-        if isinstance(outcome, Outcome):
-            raise host_lost(Phase.REPLACE, host, outcome.why)
+    with run.uninterrupted():
+        if rest:
+            _removed(run, rest)
+        if kept is None:
+            return
+        hosts = {found.host for found in kept.containers}
+        _require(everywhere(run, hosts, partial(_stop, run, kept)))
     await_memory(run, kept)
 
 
 def _removed(run: Run, rest: tuple[Found, ...]) -> None:
-    outcomes = remove_found(run, rest)
-    for host, outcome in outcomes.items():
-        if isinstance(outcome, Outcome):
-            raise host_lost(Phase.REPLACE, host, outcome.why)
+    keep_logs(run, rest)
+    _require(remove_found(run, rest))
     for found in rest:
         why = "an interrupted deploy had left it"
         run.tell(Undone(host=found.host, container=found.name, what="removed", why=why))
 
 
+def _require(outcomes: Mapping[str, set[str] | Outcome]) -> None:
+    lost = [
+        fact
+        for host, outcome in outcomes.items()
+        if isinstance(outcome, Outcome)
+        for fact in host_lost(Phase.REPLACE, host, outcome.why).facts
+    ]
+    if lost:
+        raise Halted(Phase.REPLACE, *lost)
+
+
+def _named_again(run: Run, generation: Generation, host: str) -> set[str]:
+    names = set()
+    for found in generation.containers:
+        if found.host == host:
+            base = found.name.partition(OLD)[0]
+            _rename(run, found, base)
+            names.add(base)
+    return names
+
+
 def _stop(run: Run, kept: Generation, host: str) -> set[str]:
-    """Stop the containers of a host, leaders first; then rename them, so that the new ones can have their names."""
+    """Rename the containers of a host, so that the new ones can have their names; then stop them, leaders first."""
     from gpuplan.remote import containers as remote
 
-    engine = run.opened.engine_of(host)
     mine = sorted((one for one in kept.containers if one.host == host), key=lambda one: one.place[2:])
     already = {one.found.id for one in run.aside}
     for found in mine:
-        ran = found.state == "running"
         base = found.name.partition(OLD)[0]
+        name = f"{base}{OLD}{kept.id[:8] or found.id[:8]}"
         if found.id not in already:
-            name = f"{base}{OLD}{kept.id[:8] or found.id[:8]}"
-            run.aside.append(
-                SetAside(found=_renamed(found, name), name_before=base, ran=ran or found.name != base)
-            )
-        if ran:
-            remote.stop(engine, found.id, STOP_SECONDS)
-    for one in run.aside:
-        if one.found.host == host and one.found.id not in already:
-            remote.rename(engine, one.found.id, one.found.name)
+            aside = SetAside(found=replace(found, name=name), name_before=base, ran=kept.meant_to_run)
+            run.aside.append(aside)
+        _rename(run, found, name)
+    for found in mine:
+        if found.state == "running":
+            remote.stop(run.opened.engine_of(host), found.id, STOP_SECONDS)
     return {found.name for found in mine}
 
 
-def _renamed(found: Found, name: str) -> Found:
-    return replace(found, name=name)
+def _rename(run: Run, found: Found, name: str) -> None:
+    """Whatever it is called by now: this is tried again after a lost connection."""
+    from gpuplan.remote import containers as remote
+
+    engine = run.opened.engine_of(found.host)
+    document = remote.inspect(engine, found.id)
+    if document is None or str(document.get("Name", "")).removeprefix("/") != name:
+        remote.rename(engine, found.id, name)
 
 
 def await_memory(run: Run, stopped: Generation) -> None:

@@ -2,8 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, SecretValues
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
 
 Sink = Callable[[At], None]
+UNDER_WAY_SECONDS = 20.0
+"""A request that was sent before an interrupt has this long to be answered before everything is taken back."""
+Uninterrupted = Callable[[], AbstractContextManager[None]]
+"""A step that Ctrl-C waits for: half of it could not be taken back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,19 @@ class Patience:
     poll: float = 2.0
     """Between two looks at the containers."""
 
+    @classmethod
+    def within(cls, seconds: float) -> "Patience":
+        """Of a deploy that must serve after so many seconds: nothing of it, nobody's silence, is waited for longer."""
+        usual = cls()
+        return replace(
+            usual,
+            ready=seconds,
+            load=seconds,
+            register=min(usual.register, seconds),
+            start=min(usual.start, seconds),
+            host_lost=min(usual.host_lost, seconds),
+        )
+
 
 class Halted(Exception):
     """The deploy cannot go on: the phase, and what is known of why, the root cause first."""
@@ -47,6 +67,10 @@ class Halted(Exception):
         super().__init__(", ".join(fact.code for fact in facts))
         self.phase = phase
         self.facts = facts
+
+
+class Ended(Exception):
+    """The run is being taken back: told to a thread that nobody waits for any more."""
 
 
 def halted(phase: Phase, code: str, subject: Mapping[str, object], **figures: object) -> Halted:
@@ -123,6 +147,30 @@ class Run:
     """Host and name of each container created, to its id; filled before the engine is asked with an empty id."""
     aside: list[SetAside] = field(default_factory=list)
     started: bool = False
+    committed: bool = False
+    """It serves: nothing is taken back any more."""
+    uninterrupted: Uninterrupted = nullcontext
+    directory: Path | None = None
+    """Where logs of what is removed are kept."""
+    ends: threading.Event = field(default_factory=threading.Event)
+    """Set when it is taken back: nothing is made or started any more."""
+    _at_work: defaultdict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
+
+    @contextmanager
+    def at_work(self, host: str) -> Iterator[None]:
+        """A request that makes or starts a container is under way. Raises Ended."""
+        with self._at_work[host]:
+            if self.ends.is_set():
+                raise Ended
+            yield
+
+    def end(self) -> None:
+        """Nothing is made or started from here on; what is under way is waited for, so that it is seen and removed."""
+        self.ends.set()
+        deadline = time.monotonic() + UNDER_WAY_SECONDS
+        for lock in tuple(self._at_work.values()):
+            if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                lock.release()
 
     def container(self, host: str, name: str) -> ContainerSpec:
         """The spec of a container that was made."""

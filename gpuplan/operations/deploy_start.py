@@ -19,6 +19,10 @@ CREATE_SECONDS = 120.0
 def create_all(run: Run) -> None:
     """Every container of the spec exists afterwards, with its secrets inside, none started. Raises Halted."""
     run.tell.phase(Phase.CREATE, f"{len(run.spec.containers)} containers to be created", CREATE_SECONDS)
+    for host in run.lost_locks():
+        raise host_lost(
+            Phase.CREATE, host, "the lock that keeps other deploys away was lost with its connection"
+        )
     by_host = {host: tuple(one for one in run.spec.containers if one.host == host) for host in run.spec.hosts}
     outcomes = on_each(
         {host: partial(_create, run, containers) for host, containers in by_host.items()}, CREATE_SECONDS
@@ -69,13 +73,13 @@ def _create(run: Run, containers: tuple[ContainerSpec, ...]) -> None:
 
     for spec in containers:
         engine = run.opened.engine_of(spec.host)
-        run.made[spec.host, spec.name] = (
-            ""  # named before it is asked for: a lost answer leaves no unknown container
-        )
         body = create_body(
             spec, image_id=run.image_ids[spec.host], generation=run.generation, spec_hash=run.spec_hash
         )
-        identity = remote.create(engine, body, spec.name)
+        with run.at_work(spec.host):
+            # named before it is asked for: a lost answer leaves no unknown container
+            run.made[spec.host, spec.name] = ""
+            identity = remote.create(engine, body, spec.name)
         run.made[spec.host, spec.name] = identity
         if spec.secrets:
             uid, _, gid = (spec.user or "0:0").partition(":")
@@ -92,7 +96,8 @@ def _start(run: Run, on_started: Callable[[ContainerSpec], None], wave: list[Con
     def start(containers: list[ContainerSpec]) -> None:
         for spec in containers:
             identity = run.made[spec.host, spec.name]
-            remote.start(run.opened.engine_of(spec.host), identity)
+            with run.at_work(spec.host):
+                remote.start(run.opened.engine_of(spec.host), identity)
             on_started(spec)
             run.tell(MemberSeen(member=member_of(spec, identity, "running", run)))
 

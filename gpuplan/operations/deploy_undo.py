@@ -8,24 +8,27 @@ from gpuplan.domain import labels
 from gpuplan.domain.events import Phase, Undone
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
-from gpuplan.operations.deploy_watch import reconnect
+from gpuplan.operations.deploy_watch import RECONNECT_SECONDS, reconnect
 from gpuplan.operations.deployed import Found, found_container
 
 REMOVE_SECONDS = 90.0
-ATTEMPTS = 3
-BETWEEN_SECONDS = 2.0
+AGAIN_SECONDS = 30.0
+"""A host or engine that is away is tried again for so long: an engine that restarts comes back within it."""
+BETWEEN_SECONDS = 1.0
 LEFT = "`gpuplan status` shows it, `gpuplan stop` removes it once the host answers"
 
 
 def undo(run: Run) -> None:
     """Take back what the run did, host by host; what cannot be taken back is told. Never raises for a host."""
     run.tell.broken_off()
+    run.end()
     if not run.made and not run.aside:
         return
     run.tell.phase(Phase.UNDO, "every container of this deploy to be gone", REMOVE_SECONDS)
-    removed = everywhere(run, {host for host, _ in run.made}, partial(_remove_new, run))
+    made = tuple(run.made)
+    removed = everywhere(run, {host for host, _ in made}, partial(_remove_new, run))
     restored = everywhere(run, {one.found.host for one in run.aside}, partial(_restore, run))
-    for host, name in run.made:
+    for host, name in made:
         outcome = removed[host]
         if isinstance(outcome, Outcome):
             run.tell(Undone(host=host, container=name, what="left", why=f"{outcome.why}; {LEFT}"))
@@ -106,15 +109,17 @@ def _restore(run: Run, host: str) -> set[str]:
 
 
 def everywhere(run: Run, hosts: set[str], work: Callable[[str], set[str]]) -> dict[str, set[str] | Outcome]:
-    """Work on each host, tried again over a fresh connection where the old one is gone."""
+    """Work on each host, tried again where the connection or the engine is away, over a fresh connection if need be."""
     outcomes: dict[str, set[str] | Outcome] = {}
     waiting = set(hosts)
-    for attempt in range(ATTEMPTS):
+    ends = time.monotonic() + min(AGAIN_SECONDS, run.patience.host_lost)
+    while True:
         results = on_each({host: partial(work, host) for host in sorted(waiting)}, REMOVE_SECONDS)
         outcomes |= results
-        waiting = {host for host, result in results.items() if isinstance(result, Outcome) and result.lost}
-        if not waiting or attempt == ATTEMPTS - 1:
-            break
+        lost = {host: one for host, one in results.items() if isinstance(one, Outcome) and one.lost}
+        waiting = set(lost)
+        if not lost or time.monotonic() > ends:
+            return outcomes
         time.sleep(BETWEEN_SECONDS)
-        on_each({host: partial(reconnect, run, host) for host in sorted(waiting)}, 30.0)
-    return outcomes
+        unheard = sorted(host for host, one in lost.items() if one.unheard)
+        on_each({host: partial(reconnect, run, host) for host in unheard}, RECONNECT_SECONDS)

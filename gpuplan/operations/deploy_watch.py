@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gpuplan.remote.container_logs import LogLine
 
 GONE = frozenset({"exited", "dead", "removing", "missing"})
+LOOK_SECONDS = 15.0
+RECONNECT_SECONDS = 20.0
 GATHER_SECONDS = 4.0
 """After the first member ended: the others' last words are waited for."""
 SLOWEST_BYTES_PER_SECOND = 50_000_000
@@ -44,6 +46,8 @@ class Looked:
     found: tuple[Found, ...] | None
     """None: the host did not answer."""
     why: str = ""
+    asked: float = 0.0
+    """When it was asked, on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Progress:
     last: "LogMilestone | None" = None
     since: float = field(default_factory=time.monotonic)
     words: str = "nothing was said yet"
+    lines: int = 0
+    """It has printed."""
 
     def waited(self, now: float) -> float:
         return now - self.since
@@ -104,7 +110,8 @@ class Watch:
         ear.start()
 
     def look(self) -> None:
-        """Look at every host again and again, from now on."""
+        """Look at every host again and again, from now on; the time for all of it begins."""
+        self._began = time.monotonic()
         for host in self.run.spec.hosts:
             threading.Thread(target=self._look_at, args=(host,), daemon=True).start()
 
@@ -130,7 +137,7 @@ class Watch:
             if ended is None and any(state in GONE for state, _ in self._states.values()):
                 ended = now
             if ended is not None and now - ended > GATHER_SECONDS:
-                raise Halted(Phase.LOAD)  # the logs say why
+                raise Halted(Phase.LOAD, *self._lost_before(ended, now))  # else the logs say why
             self._check_patience(now, waiting)
 
     def stop(self) -> None:
@@ -147,7 +154,7 @@ class Watch:
         if isinstance(report, Heard):
             self._hear(report)
         elif report.found is None:
-            self._silent.setdefault(report.host, (time.monotonic(), report.why))
+            self._silent.setdefault(report.host, (report.asked, report.why))
         else:
             self._silent.pop(report.host, None)
             self._see(report.host, report.found)
@@ -156,6 +163,7 @@ class Watch:
         from gpuplan.engine.startup_log import milestone
 
         progress = self._progress[heard.spec.host, heard.spec.name]
+        progress.lines += 1
         reached = milestone(heard.line.text)
         if reached is None:
             if progress.last is None:
@@ -191,6 +199,15 @@ class Watch:
                     )
                 )
 
+    def _lost_before(self, ended: float, now: float) -> tuple[Fact, ...]:
+        """Hosts that were silent already when the first member ended: it may have ended because of them."""
+        return tuple(
+            fact
+            for host, (since, why) in self._silent.items()
+            if since < ended
+            for fact in host_lost(Phase.LOAD, host, why, round(now - since)).facts
+        )
+
     def _not_running(self) -> bool:
         """Whether some container was not yet seen to run."""
         return any(self._states.get(key, ("", None))[0] != "running" for key in self.run.made)
@@ -215,14 +232,8 @@ class Watch:
             if now - since > patience.host_lost:
                 raise host_lost(Phase.LOAD, host, why, round(now - since))
         if now - self._began > patience.ready:
-            raise halted(
-                Phase.LOAD,
-                "GP814",
-                {"deployment": self.run.spec.name},
-                seconds=round(now - self._began),
-                awaits=self._awaited(),
-                members=self._told(now),
-            )
+            late = [one for one in self._progress.values() if one.spec.server in waiting]
+            raise self._overdue(now, round(now - self._began), late, self._awaited())
         slow = [
             one
             for one in self._progress.values()
@@ -232,15 +243,18 @@ class Watch:
         for number in sorted(servers):
             members = [one for one in self._progress.values() if one.spec.server == number]
             if all(one in slow for one in members):
-                last = min(members, key=_rank_of_progress)
-                raise halted(
-                    Phase.LOAD,
-                    "GP814",
-                    {"deployment": self.run.spec.name, "host": last.spec.host, "container": last.spec.name},
-                    seconds=round(min(one.waited(now) for one in members)),
-                    awaits=f"{last.spec.name} on {last.spec.host} to go on ({last.words})",
-                    members=self._told(now),
-                )
+                raise self._overdue(now, round(min(one.waited(now) for one in members)), members, "")
+
+    def _overdue(self, now: float, seconds: int, members: list[Progress], awaits: str) -> Halted:
+        """Too long was waited for these: the one that is furthest behind is named, for which the others wait, too."""
+        subject = {"deployment": self.run.spec.name}
+        if members:
+            last = min(members, key=_rank_of_progress)
+            subject |= {"host": last.spec.host, "container": last.spec.name}
+            behind = f"{last.spec.name} on {last.spec.host} to go on ({last.words})"
+            awaits = f"{awaits}, and that for {behind}" if awaits else behind
+        told = self._told(now)
+        return halted(Phase.LOAD, "GP814", subject, seconds=seconds, awaits=awaits, members=told)
 
     def _limit(self, progress: Progress) -> float:
         patience = self.run.patience
@@ -262,10 +276,14 @@ class Watch:
     def _look_at(self, host: str) -> None:
         """Look at a host's containers again and again; a lost connection is opened anew."""
         while not self._stopped.is_set():
-            found, why = look(self.run, host)
-            self._reports.put(Looked(host, found, why))
-            if found is None:
-                reconnect(self.run, host)
+            asked = time.monotonic()
+            outcome = look(self.run, host)
+            if isinstance(outcome, Outcome):
+                self._reports.put(Looked(host, None, outcome.why, asked))
+                if outcome.unheard:
+                    reconnect(self.run, host)
+            else:
+                self._reports.put(Looked(host, outcome))
             self._stopped.wait(self.run.patience.poll)
 
     def _ask(self, server: Server) -> None:
@@ -277,24 +295,24 @@ class Watch:
             self._stopped.wait(self.run.patience.poll)
 
 
-def look(run: Run, host: str) -> tuple[tuple[Found, ...] | None, str]:
-    """Our containers of this deployment on a host; None and the reason where it does not answer."""
+def look(run: Run, host: str) -> tuple[Found, ...] | Outcome:
+    """Our containers of this deployment on a host, or why it does not answer."""
     from gpuplan.remote.containers import list_ours
 
-    def ask() -> list[Found]:
+    def ask() -> tuple[Found, ...]:
         listed = list_ours(run.opened.engine_of(host), deployment=run.spec.name)
-        return [found_container(host, document) for document in listed]
+        return tuple(found_container(host, document) for document in listed)
 
-    outcome = on_each({host: ask}, 15.0)[host]
-    return (None, outcome.why) if isinstance(outcome, Outcome) else (tuple(outcome), "")
+    return on_each({host: ask}, LOOK_SECONDS)[host]
 
 
 def reconnect(run: Run, host: str) -> bool:
     """A fresh connection to a host; False when it cannot be had now."""
-    outcome = on_each({host: lambda: run.opened.reopen(host)}, 20.0)[host]
+    outcome = on_each({host: lambda: run.opened.reopen(host)}, RECONNECT_SECONDS)[host]
     return not isinstance(outcome, Outcome)
 
 
-def _rank_of_progress(progress: Progress) -> tuple[int, int]:
+def _rank_of_progress(progress: Progress) -> tuple[int, int, int]:
+    """The furthest behind first; of those that say the same, a follower, then the one that printed less."""
     order = progress.last.kind.place if progress.last is not None else -1
-    return order, progress.spec.role is not ContainerRole.FOLLOWER
+    return order, progress.spec.role is not ContainerRole.FOLLOWER, progress.lines

@@ -93,6 +93,16 @@ class Generation:
         return self.expected <= {container.place for container in self.containers}
 
     @property
+    def began(self) -> bool:
+        """Some container of it was started once."""
+        return any(container.state != "created" for container in self.containers)
+
+    @property
+    def meant_to_run(self) -> bool:
+        """It runs, or a deploy that was broken off has set it aside, wholly or in part, to come back to it."""
+        return any(container.state == "running" or OLD in container.name for container in self.containers)
+
+    @property
     def running(self) -> bool:
         """Complete, and every container runs."""
         return self.complete and all(container.state == "running" for container in self.containers)

@@ -1,6 +1,7 @@
 """What is known of members that failed, handed to the diagnosis; and their first logs, saved before anything is removed."""
 
 import os
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ CATCH_UP_SECONDS = 5.0
 def diagnosed(run: Run, watch: "Watch | None") -> Diagnosis | None:
     """The root cause over all members; None where there is nothing to judge."""
     members = gather(run, watch)
-    return diagnose(members, run.spec.predicted) if members else None
+    return diagnose(members, run.spec.predicted, now=time.time()) if members else None
 
 
 def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:

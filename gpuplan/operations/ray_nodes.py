@@ -9,7 +9,7 @@ from gpuplan.domain import labels
 from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import Phase
 from gpuplan.operations.across import Outcome, on_each
-from gpuplan.operations.deploy_run import Halted, Run, halted
+from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
 from gpuplan.operations.deployed import found_container
 
 QUERY_SECONDS = SECONDS + 5.0
@@ -22,6 +22,7 @@ def await_nodes(run: Run, server: Server) -> None:
     deadline = time.monotonic() + run.patience.register
     seen: tuple[RayNode, ...] = ()
     said = ""
+    silent = Silence(run)
     while True:
         outcome = on_each({head.host: partial(_query, run, head, server)}, QUERY_SECONDS)[head.host]
         if isinstance(outcome, Outcome):
@@ -32,7 +33,7 @@ def await_nodes(run: Run, server: Server) -> None:
         lacking = missing(seen, server.ray_addresses)
         if not lacking:
             return
-        _stop_at_the_dead(run, server)
+        _stop_at_the_dead(run, server, silent)
         if time.monotonic() > deadline:
             raise halted(
                 Phase.REGISTER,
@@ -64,8 +65,25 @@ def _query(run: Run, head: ContainerSpec, server: Server) -> tuple[tuple[RayNode
     return nodes, "" if nodes is not None or not last else run.secrets.masked(last[0])
 
 
-def _stop_at_the_dead(run: Run, server: Server) -> None:
-    """A node that ended will not register."""
+class Silence:
+    """Hosts that do not answer, each since when."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._since: dict[str, float] = {}
+
+    def heard(self, host: str, outcome: object) -> None:
+        """What a host said or did not. Raises Halted when it has been silent for too long (GP813)."""
+        if not (isinstance(outcome, Outcome) and outcome.lost):
+            self._since.pop(host, None)
+            return
+        silent = time.monotonic() - self._since.setdefault(host, time.monotonic())
+        if silent > self._run.patience.host_lost:
+            raise host_lost(Phase.REGISTER, host, outcome.why, round(silent))
+
+
+def _stop_at_the_dead(run: Run, server: Server, silent: Silence) -> None:
+    """A node that ended, or whose host is gone, will not register."""
     from gpuplan.remote import containers as remote
 
     def state(host: str, name: str) -> str:
@@ -76,3 +94,5 @@ def _stop_at_the_dead(run: Run, server: Server) -> None:
     states = on_each({one.host: partial(state, one.host, one.name) for one in started}, 20.0)
     if any(found in ENDED for found in states.values() if not isinstance(found, Outcome)):
         raise Halted(Phase.REGISTER)
+    for host, found in states.items():
+        silent.heard(host, found)

@@ -43,3 +43,14 @@ class DeploymentFailed(StoppedByFacts):
         """As it was left."""
         self.logs = tuple(logs)
         self.about = f"{deployment.name} was not deployed"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or a lost terminal; what had been started was taken back, but for what `left` names."""
+
+    def __init__(self, deployment: Deployment, left: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.deployment = deployment
+        """As it was left."""
+        self.left = tuple(left)
+        """`CONTAINER on HOST`: what was not taken back."""

@@ -208,6 +208,25 @@ def _replanned(subject: Given, figures: Given) -> Words:
     )
 
 
+def _name_taken(subject: Given, figures: Given) -> Words:
+    image = f" (image {figures['image']})" if figures.get("image") else ""
+    return told(
+        f"{_host(subject)} has a container {subject.get('container')} that is not of this deployment{image}",
+        ("gpuplan touches only containers with its own labels, and this one's name is needed",),
+        f"--name OTHER deploys under another name; or, on {_host(subject)}: docker rename {subject.get('container')} …",
+    )
+
+
+def _name_contended(subject: Given, figures: Given) -> Words:
+    hosts = _list(figures.get("hosts"))
+    where = f" on {hosts}" if hosts else ""
+    return told(
+        f"another deploy has taken the name {subject.get('deployment')}{where} meanwhile",
+        ("locks are of hosts: two deploys of one name at once would each replace the other",),
+        "deploy again once it is done, or give another --name",
+    )
+
+
 WORDS: dict[str, Worder] = {
     "GP809": _unready,
     "GP810": _port_moved,
@@ -220,6 +239,8 @@ WORDS: dict[str, Worder] = {
     "GP817": _no_ray,
     "GP818": _interrupted,
     "GP819": _nodes_missing,
+    "GP820": _name_taken,
+    "GP821": _name_contended,
     "GP822": _lock_lost,
     "GP823": _no_completion,
     "GP824": _clock,

@@ -102,6 +102,23 @@ PAGES: tuple[Page, ...] = (
         "S1.13, ray GcsClient get_all_node_info",
     ),
     _page(
+        "GP820",
+        "A container's name is taken",
+        "A container that gpuplan did not make for this deployment has the name that one of its containers needs.",
+        "Containers without gpuplan's labels are never stopped, renamed or removed, whatever they are called.",
+        "Deploy under another --name, or rename that container yourself.",
+        "labels io.gpuplan.managed, io.gpuplan.deployment",
+    ),
+    _page(
+        "GP821",
+        "The name was taken meanwhile",
+        "Another deploy began under the same name: on other hosts at the same moment, or for another model while this one "
+        "waited for its lock.",
+        "A deployment is found by its name; two deploys of one name would each stop what the other has started.",
+        "Deploy again once the other is done: it then replaces it, or finds nothing to do. Or give another --name.",
+        "labels io.gpuplan.deployment, io.gpuplan.plan-id",
+    ),
+    _page(
         "GP822",
         "A lock was lost",
         "The connection that held the lock of a host ended while containers were loading.",

@@ -47,3 +47,44 @@ def test_scratch(site):
     }
     for n,(f,w) in rcases.items():
         if not only or n in only.split(","): show(site,n,f,w)
+
+def cut(site, name, host, act, phase, words=("--timeout","12"), restore=True):
+    t=time.time()
+    r = site.begin(*THREE, *words, engine=OVER_THREE)
+    kind, _, val = phase.partition(":")
+    try: r.until(**({"event":"phase_started","phase":val} if kind=="phase" else {"event":kind, "kind":val} if kind=="milestone" else {"event":kind}))
+    except AssertionError:
+        print("NOEVENT", (site.directory/"stderr.txt").read_text()[-1500:]); return
+    getattr(site.fleet[host], act)()
+    print(f"\n=== {name}: cut after", round(time.time()-t,1))
+    code = r.end()
+    print(f"=== {name} exit {code} {time.time()-t:.1f}s")
+    ls=r.lines
+    for l in ls:
+        if l.get("event") in ("phase_started",): print("  ", l.get("at"), l["phase"])
+        if l.get("event")=="failed": print("  FAILED", l["at"], l["phase"], [(f["code"], f["subject"].get("host"), f["headline"]) for f in l["findings"]], len(l["logs"]))
+        if l.get("event")=="undone": print("  undone", l["at"], (l["host"], l["container"], l["what"], l.get("why")))
+        if l.get("event")=="remark": print("  remark", l["finding"]["headline"])
+    print("  STDERR", (site.directory/"stderr.txt").read_text()[-1500:])
+    print("  LEFT", site.ours())
+    if restore:
+        site.fleet[host].link_up() if act=="link_down" else site.fleet[host].restart_sshd() if act=="kill_sshd" else None
+
+def test_cuts(site):
+    only=os.environ.get("ONLY")
+    for name, host, act, phase in [
+      ("image-sshd-follower","gpu-b","kill_sshd","phase:image"),
+      ("image-link-leader","gpu-a","link_down","phase:image"),
+      ("create-sshd-leader","gpu-a","kill_sshd","phase:create"),
+      ("create-link-follower","gpu-b","link_down","phase:create"),
+      ("start-sshd-follower","gpu-b","kill_sshd","phase:start"),
+      ("start-link-leader","gpu-a","link_down","phase:start"),
+      ("load-sshd-leader","gpu-a","kill_sshd","milestone:arguments"),
+      ("load-link-follower","gpu-b","link_down","milestone:arguments"),
+      ("dockerd-start","gpu-b","restart_dockerd","phase:start"),
+      ("dockerd-load","gpu-b","restart_dockerd","milestone:arguments"),
+    ]:
+        if not only or name in only.split(","):
+            if name.startswith("load") or name=="dockerd-load":
+                site.faults("gpu-a", {"leader":{"slow_seconds":1}})
+            cut(site, name, host, act, phase)

@@ -4,10 +4,10 @@ equals the container of `deploy --dry-run`, and the exported files say the same.
 
 import json
 import os
-import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import yaml
 
 from gpuplan.deploying.create_body import inspected
 from gpuplan.domain.labels import GENERATION, SPEC_HASH
-from tests.hosts.deploying import OURS, Site, lay_site
-from tests.hosts.fleet import Fleet, TestHost
+from tests.hosts.deploying import LONGEST, OURS, Site, lay_site
+from tests.hosts.fleet import STAND_IN, Fleet, TestHost
 
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 EXPERTS, LARGE, SMALL = "Qwen__Qwen3-30B-A3B", "Qwen__Qwen3-32B", "Qwen__Qwen3-4B"
@@ -33,8 +33,11 @@ class Shape:
 
     model: str = LARGE
     words: Sequence[str] = ()
+    without: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """GPUs that the inventory excludes."""
     engine: Sequence[str] = ()
-    environ: Mapping[str, str] | None = None
+    key: str = ""
+    """The API key of whoever deploys."""
     roles: Sequence[str]
     """Of the containers, in starting order."""
     hosts: int
@@ -46,12 +49,14 @@ def on(*hosts: str) -> tuple[str, ...]:
     return tuple(word for host in hosts for word in ("--gpus", host))
 
 
+IMAGE = ("--image", STAND_IN.tag)
+"""For the host whose driver is older: another image would be chosen for it."""
 EXPERT = ("--enable-expert-parallel", "--data-parallel-size")
 SHAPES = {
     "replicas-two-on-a-host-with-a-key": Shape(
         model=SMALL,
         words=("--replicas", "4", "--host", "gpu-a", "--host", "gpu-b", "--host", "gpu-c"),
-        environ={"VLLM_API_KEY": KEY},
+        key=KEY,
         roles=["replica"] * 4,
         hosts=3,
     ),
@@ -82,7 +87,7 @@ SHAPES = {
     ),
     "nested": Shape(
         model=EXPERTS,
-        words=on("gpu-a:0", "gpu-b:0", "gpu-c:0", "gpu-d:0"),
+        words=(*IMAGE, *on("gpu-a:0", "gpu-b:0", "gpu-c:0", "gpu-d:0")),
         engine=(*EXPERT, "2", "-pp", "2"),
         roles=["leader", "follower", "follower", "follower"],
         hosts=4,
@@ -96,7 +101,8 @@ SHAPES = {
         word="--distributed-executor-backend ray",
     ),
     "ray-uneven-with-a-layer-partition": Shape(
-        words=on("gpu-a:0", "gpu-d:0,2"),
+        words=(*IMAGE, "--strategy", "multi_host", "--host", "gpu-a", "--host", "gpu-d"),
+        without={"gpu-a": range(1, 8), "gpu-d": [1]},
         engine=("-pp", "3", "--max-model-len", "8192"),
         roles=["ray-head", "follower", "leader"],
         hosts=2,
@@ -125,6 +131,13 @@ def site(four_hosts: Fleet, tmp_path: Path) -> Iterator[Site]:
     four_hosts.clean()
 
 
+def meant(site: Site, shape: Shape) -> Site:
+    """The site with the inventory and the model of a shape."""
+    entries = {host: {"exclude_gpus": list(gpus)} for host, gpus in shape.without.items()}
+    path = site.fleet.inventory(site.directory / "inventory.yaml", entries=entries)
+    return replace(site, inventory=path, model=site.directory / shape.model)
+
+
 def announced(site: Site, shape: Shape) -> dict[str, Any]:
     done = look(site, shape, "-o", "json", "--dry-run")
     document: dict[str, Any] = json.loads(done.stdout)
@@ -132,9 +145,14 @@ def announced(site: Site, shape: Shape) -> dict[str, Any]:
 
 
 def look(site: Site, shape: Shape, *words: str) -> subprocess.CompletedProcess[str]:
-    model = str(site.directory / shape.model)
-    return site.run(
-        "deploy", model, *words, *shape.words, engine=(*DUMMY, *shape.engine), **(shape.environ or {})
+    chosen = meant(site, shape)
+    return chosen.run(
+        "deploy",
+        str(chosen.model),
+        *words,
+        *shape.words,
+        engine=(*DUMMY, *shape.engine),
+        VLLM_API_KEY=shape.key,
     )
 
 
@@ -171,60 +189,102 @@ def test_docker_has_what_the_dry_run_announced(site: Site, name: str) -> None:
     said = [" ".join((*one["create"]["Cmd"], *one["create"]["Env"])) for one in containers]
     assert any(shape.word in text for text in said), said
 
-    at_work = replace(site, model=site.directory / shape.model)
-    done = at_work.deploy(*shape.words, engine=(*DUMMY, *shape.engine), **(shape.environ or {}))
+    done = meant(site, shape).deploy(*shape.words, engine=(*DUMMY, *shape.engine), VLLM_API_KEY=shape.key)
     assert done.last["state"] == "running"
     for host in site.fleet:
         assert started(host) == of_dry_run(document, host.name)
-    if shape.environ:
+    if shape.key:
         told = json.dumps([document, done.lines, [started(host) for host in site.fleet]])
         assert KEY not in told
         assert all(one["secrets"] == ["VLLM_API_KEY"] for one in containers)
 
 
-@pytest.mark.parametrize(
-    "name", ["replicas-two-on-a-host-with-a-key", "native-over-two", "ray-uneven-with-a-layer-partition"]
-)
-def test_exported_files_say_the_same(site: Site, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["replicas-two-on-a-host-with-a-key", "ray-uneven-with-a-layer-partition"])
+def test_the_exported_script_starts_the_same(site: Site, name: str, tmp_path: Path) -> None:
     shape = SHAPES[name]
-    wanted = announced(site, shape)["containers"]
-    for kind in ("script", "compose"):
-        look(site, shape, "--export", kind, "--into", str(tmp_path / kind))
-    (script,) = (tmp_path / "script").glob("*.sh")
-    lines = script.read_text().replace("\\\n", " ").splitlines()
-    made = [
-        shlex.split(line)[1:]
-        for line in lines
-        if line.strip().startswith("on ") and " docker create " in line
-    ]
-    hand = [
-        [one["host"], "docker", "create", *words] for one in wanted for words in [_options(one["commands"])]
-    ]
-    assert made == hand
+    document = announced(site, shape)
+    directory = tmp_path / "script"
+    look(site, shape, "--export", "script", "--into", str(directory))
+    (script,) = directory.glob("*.sh")
+    assert KEY not in script.read_text()
+    (directory / "secrets").mkdir()
+    for secret in {name for one in document["containers"] for name in one["secrets"]}:
+        (directory / "secrets" / secret).write_text(KEY)
+    for host in site.fleet:
+        host.put_tool("docker", '[ "$1" = pull ] || exec /usr/bin/docker "$@"')
+    run_script(site, script, "up")
+    for host in site.fleet:
+        assert folded(started(host)) == folded(of_dry_run(document, host.name))
+    run_script(site, script, "down")
+    assert site.all_ours() == []
+
+
+def folded(bodies: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without what `docker create` cannot say: an entrypoint of several words, a health check without a shell."""
+    return {
+        name: {
+            **body,
+            "Entrypoint": None,
+            "Cmd": body["Entrypoint"] + body["Cmd"],
+            "Healthcheck": {**body["Healthcheck"], "Test": body["Healthcheck"]["Test"] == ["NONE"]},
+        }
+        for name, body in bodies.items()
+    }
+
+
+def run_script(site: Site, script: Path, verb: str) -> None:
+    """Run it with hosts called as in the inventory; OpenSSH takes its configuration from no other place."""
+    programs = site.directory / "bin"
+    programs.mkdir(exist_ok=True)
+    settings = site.directory / "ssh_config"
+    settings.write_text(
+        f"IdentityFile {site.fleet.identity}\nUserKnownHostsFile {site.fleet.known_hosts}\nUser root\n"
+        + "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in site.fleet)
+    )
+    (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {settings} "$@"\n')
+    (programs / "ssh").chmod(0o755)
+    done = subprocess.run(
+        ["sh", str(script), verb],
+        env=site.environment(PATH=f"{programs}:{os.environ['PATH']}"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_exported_compose_files_say_the_same(site: Site, tmp_path: Path) -> None:
+    shape = SHAPES["ray-uneven-with-a-layer-partition"]
+    wanted = {one["container"]: one["create"] for one in announced(site, shape)["containers"]}
+    look(site, shape, "--export", "compose", "--into", str(tmp_path / "compose"))
     services = {
-        (service["container_name"]): service
-        for path in (tmp_path / "compose").rglob("*.y*ml")
+        service["container_name"]: _single(service)
+        for path in (tmp_path / "compose").glob("*.yaml")
         for service in yaml.safe_load(path.read_text())["services"].values()
     }
-    assert {one["container"] for one in wanted} == set(services)
-    for one in wanted:
-        service, body = services[one["container"]], one["create"]
-        assert _undoubled(service["command"]) == body["Cmd"]
-        assert _undoubled(service["entrypoint"]) == body["Entrypoint"]
-        environment = {key: str(value).replace("$$", "$") for key, value in service["environment"].items()}
-        assert sorted(f"{key}={value}" for key, value in environment.items()) == body["Env"]
-        assert {key: value.replace("$$", "$") for key, value in service["labels"].items()} == body["Labels"]
-        (request,) = service["deploy"]["resources"]["reservations"]["devices"]
-        assert request["device_ids"] == body["HostConfig"]["DeviceRequests"][0]["DeviceIDs"]
-        assert service["shm_size"] == body["HostConfig"]["ShmSize"]
-    assert all(KEY not in path.read_text() for path in tmp_path.rglob("*") if path.suffix in {".sh", ".yaml"})
+    assert set(services) == set(wanted)
+    for name, body in wanted.items():
+        service, host = services[name], body["HostConfig"]
+        assert service["entrypoint"] + service["command"] == body["Entrypoint"] + body["Cmd"]
+        assert sorted(f"{key}={value}" for key, value in service["environment"].items()) == body["Env"]
+        assert service["labels"] == body["Labels"]
+        assert service["shm_size"] == host["ShmSize"]
+        assert (service["network_mode"], service["ipc"]) == (host["NetworkMode"], host["IpcMode"])
+        reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", ())
+        given = [one["DeviceIDs"] for one in host.get("DeviceRequests", ())]
+        assert [one["device_ids"] for one in reserved] == given
 
 
-def _options(commands: Sequence[Sequence[str]]) -> list[str]:
-    """What follows `docker create` or `docker run --detach`."""
-    (words,) = (words for words in commands if tuple(words[:2]) in {("docker", "create"), ("docker", "run")})
-    return [word for word in words[2:] if word != "--detach"]
-
-
-def _undoubled(words: Sequence[str]) -> list[str]:
-    return [word.replace("$$", "$") for word in words]
+def _single(value: Any) -> Any:
+    """With every `$` that is doubled for Compose as it comes to be."""
+    match value:
+        case str():
+            return value.replace("$$", "$")
+        case list():
+            return [_single(item) for item in value]
+        case dict():
+            return {key: _single(item) for key, item in value.items()}
+        case _:
+            return value

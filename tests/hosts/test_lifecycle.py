@@ -539,8 +539,8 @@ def test_a_cut_cable_frees_the_lock_after_the_silence(fleet: Fleet, reached: Rea
         place = host_lock.prefix(str(reached.engine_of("h100-a").get("/info")["ID"]))
         fleet["h100-a"].link_down()
         wait_for("the loss", lambda: locks.lost() == ("h100-a",))
-        directory = f"{place}-$(head -c 8 /etc/machine-id).lock"
-        asked = ["sh", "-c", f"test ! -d {directory} || {{ exec 9<{directory} && flock -n 9; }}"]
+        directory = f"{place}-$(head -c 8 /etc/machine-id)-$(readlink /proc/self/ns/net | tr -cd 0-9).lock"
+        asked = ["sh", "-c", f"d={directory}; test ! -d $d || {{ exec 9<$d && flock -n 9; }}"]
         wait_for("the lock itself", lambda: fleet["h100-a"].run(*asked, check=False).returncode == 0)
         assert locks.lost() == ("h100-a",)
         fleet["h100-a"].link_up()
