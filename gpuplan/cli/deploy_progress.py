@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gpuplan.cli import output
 from gpuplan.cli.progress import STATUS
 from gpuplan.domain.events import PhaseStarted, Transfer
 
@@ -51,10 +52,12 @@ class _Words:
         self._thinned = _Thinned()
 
     def __call__(self, at: "At") -> None:
-        from gpuplan.present.event_words import event_text
+        from gpuplan.present.event_words import WIDEST, event_text
 
-        text = event_text(at)
-        if text is None or sys.stderr is None:
+        if sys.stderr is None:
+            return
+        text = event_text(at, output.width() if sys.stderr.isatty() else WIDEST)
+        if text is None:
             return
         moving = isinstance(at.event, Transfer)
         if moving and sys.stderr.isatty():

@@ -57,10 +57,11 @@ class Interrupts:
 
 
 def _say(text: str) -> None:
-    """A terminal that is gone hears nothing."""
+    """On a line of its own, below the echo of `^C`. A terminal that is gone hears nothing."""
     if sys.stderr is None:
         return
     try:
-        print(f"gpuplan: {text}\n", end="", file=sys.stderr, flush=True)
+        begin = "\n" if sys.stderr.isatty() else ""
+        print(f"{begin}gpuplan: {text}\n", end="", file=sys.stderr, flush=True)
     except (OSError, RuntimeError):  # RuntimeError: the signal came in the middle of another print
         return

@@ -86,8 +86,11 @@ def complain(error: GpuplanError) -> None:
 
 
 def remark(text: str) -> None:
-    """Print something worth knowing on stderr."""
-    print(f"note: {visible(text)}", file=sys.stderr)
+    """Print something worth knowing on stderr, on a line of its own."""
+    from gpuplan.cli.progress import STATUS
+
+    with STATUS.aside():
+        print(f"note: {visible(text)}", file=sys.stderr)
 
 
 def talk(lines: Lines) -> None:

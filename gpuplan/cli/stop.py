@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Stop a deployment: wait for requests in flight, end and remove all of its containers, save their logs, and wait "
-    "until the memory of its GPUs is free. Asks first. Exit 0: it is gone; 5: something of it is left."
+    "until the memory of its GPUs is free. Asks first. Exit 0: it is gone; 5: something of it is left; 130: the answer was no."
 )
 EXAMPLE = "Example: gpuplan stop qwen3-32b --drain 120 --yes"
 
@@ -70,6 +70,8 @@ def command(
     finally:
         STATUS.clear()
     _show(stopped, output_format)
+    if not stopped.asked:
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if not stopped.complete:
         raise typer.Exit(ExitCode.DEPLOYMENT_FAILED)
 

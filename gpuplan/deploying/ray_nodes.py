@@ -43,7 +43,8 @@ os._exit(0)
 """`python3 -c PROGRAM ADDRESS`, with the cluster's `IP:PORT`, in the environment of Ray's own container (its token).
 
 It asks the head's table of nodes (Ray 2.60: 0.5 s), and where this Ray has no such client, through a driver as every
-version since 2.9 can (2 s). Before the head listens there are no nodes. It ends without Ray's clean-up, which waits for threads of its own.
+version since 2.9 can (2 s). Before the head listens there are no nodes. It ends without Ray's clean-up, which waits for
+threads of its own.
 """
 
 

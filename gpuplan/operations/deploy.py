@@ -40,7 +40,13 @@ from gpuplan.operations.deploy_prepare import (
 from gpuplan.operations.deploy_ready import ask_ready
 from gpuplan.operations.deploy_record import Record
 from gpuplan.operations.deploy_remedy import replanned
-from gpuplan.operations.deploy_replace import require_own_name, same_running, set_aside, take_up
+from gpuplan.operations.deploy_replace import (
+    clear_helpers,
+    require_own_name,
+    same_running,
+    set_aside,
+    take_up,
+)
 from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller, Uninterrupted
 from gpuplan.operations.deploy_start import create_all, member_of, start_all
 from gpuplan.operations.deploy_undo import LEFT, remove_aside, undo
@@ -191,6 +197,7 @@ def _carried_out(
     record: Record,
     locked: tuple[str, ...],
 ) -> Outcome:
+    clear_helpers(run)
     if not existing_of(run.opened, run.spec.name).containers:
         require_ways(run, prepared)
     bring(run, prepared, options.image_source, options.environ)
@@ -277,7 +284,7 @@ def _failed(run: Run, watch: Watch, halt: Halted, prepared: Prepared, record: Re
         facts = _once((*causes, *halt.facts) if overdue else (*halt.facts, *causes))
     logs = _taken_back(run, watch, record)
     run.tell(Failed(phase=halt.phase, facts=facts, logs=logs))
-    return DeploymentFailed(facts, record.deployment, logs)
+    return DeploymentFailed(facts, replace(record.deployment, name=run.spec.name), logs)
 
 
 def _once(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:

@@ -2,19 +2,23 @@
 
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gpuplan.deploying.image_probe import SECONDS
 from gpuplan.deploying.secrets import RAY_TOKEN
 from gpuplan.deploying.spec_hash import secrets_digest, spec_hash
 from gpuplan.domain.deployment import SecretValues
 from gpuplan.domain.events import Phase
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.engine.versions import stated_version
+from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_images import bring_images
 from gpuplan.operations.deploy_prepare import Prepared, prepare_again
-from gpuplan.operations.deploy_run import Halted, Run, halted
+from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
 from gpuplan.operations.deploy_weights import bring_weights, prepare_directories
 from gpuplan.operations.image_facts import image_facts
+from gpuplan.operations.stopped import NotReady
 
 if TYPE_CHECKING:
     from gpuplan.deploying.image_probe import ImageFacts
@@ -28,9 +32,12 @@ def bring(run: Run, prepared: Prepared, source: str, environ: Mapping[str, str])
     if brought.failures:
         raise Halted(Phase.IMAGE, *brought.failures)
     run.image_ids = brought.ids
-    facts = image_facts(run.opened, hosts[0], brought.ids[hosts[0]], environ)
+    facts = _facts(run, hosts[0], environ)
     _require_version(run, prepared, facts)
-    final = prepare_again(run.opened, prepared, facts=facts)
+    try:
+        final = prepare_again(run.opened, prepared, facts=facts)
+    except NotReady as refused:
+        raise Halted(Phase.IMAGE, *refused.facts) from refused
     run.spec = final.spec
     run.secrets = _with_token(final.secrets, run)
     if final.place is not None and final.place.missing:
@@ -56,6 +63,15 @@ def bring(run: Run, prepared: Prepared, source: str, environ: Mapping[str, str])
         image_ids=run.image_ids,
         secrets_digest=secrets_digest(run.spec.name, run.secrets),
     )
+
+
+def _facts(run: Run, host: str, environ: Mapping[str, str]) -> "ImageFacts":
+    """What is in the image, asked where the leader will run. Raises Halted."""
+    asked = on_each({host: partial(image_facts, run.opened, host, run.image_ids[host], environ)}, SECONDS * 2)
+    outcome = asked[host]
+    if isinstance(outcome, Outcome):
+        raise host_lost(Phase.IMAGE, host, outcome.why)
+    return outcome
 
 
 def _require_version(run: Run, prepared: Prepared, facts: "ImageFacts") -> None:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuplan.deploying.compile import compile_deployment, default_name
@@ -30,15 +29,8 @@ from gpuplan.domain.saved_plan import SavedCandidate, SavedPlan
 from gpuplan.domain.workload import Category, Workload
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.errors import ExitCode, GpuplanError, UsageError
-from gpuplan.operations.across import Outcome, on_each
-from gpuplan.operations.deployed import (
-    LIST_SECONDS,
-    Existing,
-    existing,
-    names_of,
-    placement_label,
-    placement_of,
-)
+from gpuplan.operations.container_names import taken_names
+from gpuplan.operations.deployed import Existing, existing, names_of, placement_label, placement_of
 from gpuplan.operations.fleet import (
     THIS_MACHINE,
     FleetOptions,
@@ -65,7 +57,6 @@ from gpuplan.planning.launchable import blocking
 from gpuplan.planning.planner import candidate_of
 from gpuplan.planning.released import released
 from gpuplan.planning.request import PlanRequest
-from gpuplan.remote.words import printable
 from gpuplan.sources import plan_json
 from gpuplan.sources.hub_token import hub_token
 
@@ -485,30 +476,6 @@ def _require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> 
             facts.extend(fact for fact in host.facts.conditions if fact.code in codes)
     if facts:
         raise NotReady(facts)
-
-
-def taken_names(opened: "OpenFleet", spec: DeploymentSpec) -> tuple[Fact, ...]:
-    """Containers that are not of this deployment and have the name of one of its own (GP820): they are not touched."""
-
-    def look(host: str) -> list[Fact]:
-        from gpuplan.remote import containers as remote
-
-        engine = opened.engine_of(host)
-        found = []
-        for name in (one.name for one in spec.containers if one.host == host):
-            document = remote.inspect(engine, name)
-            if document is None:
-                continue
-            given = (document.get("Config") or {}).get("Labels") or {}
-            if not remote.is_ours(document) or given.get(labels.DEPLOYMENT) != spec.name:
-                image = printable(str((document.get("Config") or {}).get("Image") or ""))
-                found.append(_fact("GP820", {"host": host, "container": name}, image=image))
-        return found
-
-    outcomes = on_each({host: partial(look, host) for host in spec.hosts}, LIST_SECONDS)
-    return tuple(
-        fact for outcome in outcomes.values() if not isinstance(outcome, Outcome) for fact in outcome
-    )
 
 
 def _hosts_of(members: Sequence[Member]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.domain.deployment import Deployment
-from gpuplan.domain.events import At, Transfer, Undone
+from gpuplan.domain.events import At, Phase, PhaseStarted, Transfer, Undone
 from gpuplan.operations.deploy_run import Sink
 from gpuplan.sources.state import append_lines
 
@@ -43,17 +43,21 @@ class Record:
 
     @property
     def taken_back(self) -> set[tuple[str, str]]:
-        """Host and container of everything that was."""
-        told = [at.event for at in self._events if isinstance(at.event, Undone)]
-        return {(event.host, event.container) for event in told if event.what != "left"}
+        """Host and container of everything that was; what was cleared away before the undoing is not of this deploy."""
+        done: set[tuple[str, str]] = set()
+        undoing = False
+        for event in (at.event for at in self._events):
+            undoing = undoing or (isinstance(event, PhaseStarted) and event.phase is Phase.UNDO)
+            if undoing and isinstance(event, Undone) and event.what != "left":
+                done.add((event.host, event.container))
+        return done
 
     @property
     def left(self) -> tuple[str, ...]:
         """`CONTAINER on HOST` of everything that could not be taken back."""
         told = [at.event for at in self._events if isinstance(at.event, Undone)]
-        return tuple(
-            dict.fromkeys(f"{event.container} on {event.host}" for event in told if event.what == "left")
-        )
+        left = [f"{event.container} on {event.host}" for event in told if event.what == "left"]
+        return tuple(dict.fromkeys(left))
 
     def write(self) -> None:
         """Write down what is not yet; a disk that is full costs the record, not the deploy."""

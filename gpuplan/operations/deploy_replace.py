@@ -11,16 +11,26 @@ from dataclasses import replace
 from functools import partial
 
 from gpuplan.domain import labels
+from gpuplan.domain.deployment import ContainerRole
 from gpuplan.domain.events import Phase, Remark, Undone
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Host
-from gpuplan.operations.across import Outcome
+from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Halted, Run, SetAside, halted, host_lost
 from gpuplan.operations.deploy_undo import everywhere, remove_found
-from gpuplan.operations.deployed import OLD, Existing, Found, Generation
+from gpuplan.operations.deployed import (
+    LIST_SECONDS,
+    OLD,
+    Existing,
+    Found,
+    Generation,
+    found_container,
+)
 from gpuplan.operations.kept_logs import keep_logs
 
 STOP_SECONDS = 60
+IMAGE_HELPER = "gpuplan-helper-image-"
+"""Begins the names of containers that tell what is in an image (`image_facts`)."""
 ENOUGH = 0.8
 """Share of what was claimed that must be free again (S4.7)."""
 
@@ -46,6 +56,22 @@ def require_own_name(run: Run, existing: Existing, locked: Sequence[str]) -> Non
         raise halted(Phase.CREATE, "GP821", {"deployment": run.spec.name}, hosts=tuple(others))
 
 
+def clear_helpers(run: Run) -> None:
+    """Remove what killed deploys left of their questions to images: under the lock nobody asks any. Never raises."""
+    from gpuplan.remote import containers as remote
+
+    def clear(host: str) -> None:
+        engine = run.opened.engine_of(host)
+        for document in remote.list_ours(engine, deployment=""):
+            found = found_container(host, document)
+            if found.name.startswith(IMAGE_HELPER):
+                remote.remove(engine, found.id)
+                why = "an interrupted deploy had left it"
+                run.tell(Undone(host=host, container=found.name, what="removed", why=why))
+
+    on_each({host: partial(clear, host) for host in run.spec.hosts}, LIST_SECONDS)
+
+
 def take_up(run: Run, existing: Existing, already: Generation) -> None:
     """Go on with a generation that runs as asked: under its own names, what others left removed. Raises Halted.
 
@@ -62,7 +88,7 @@ def take_up(run: Run, existing: Existing, already: Generation) -> None:
         run.made[found.host, found.name.partition(OLD)[0]] = found.id
     moved = {found.host for found in already.containers if OLD in found.name}
     _require(everywhere(run, moved, partial(_named_again, run, already)))
-    for found in kept.containers if kept is not None else ():
+    for found in _starting(kept.containers) if kept is not None else ():
         run.aside.append(SetAside(found=found, name_before=found.name.partition(OLD)[0], ran=True))
 
 
@@ -114,10 +140,10 @@ def _named_again(run: Run, generation: Generation, host: str) -> set[str]:
 
 
 def _stop(run: Run, kept: Generation, host: str) -> set[str]:
-    """Rename the containers of a host, so that the new ones can have their names; then stop them, leaders first."""
+    """Rename the containers of a host, so that the new ones can have their names; then stop them, servers first."""
     from gpuplan.remote import containers as remote
 
-    mine = sorted((one for one in kept.containers if one.host == host), key=lambda one: one.place[2:])
+    mine = _starting(tuple(one for one in kept.containers if one.host == host))
     already = {one.found.id for one in run.aside}
     for found in mine:
         base = found.name.partition(OLD)[0]
@@ -126,10 +152,16 @@ def _stop(run: Run, kept: Generation, host: str) -> set[str]:
             aside = SetAside(found=replace(found, name=name), name_before=base, ran=kept.meant_to_run)
             run.aside.append(aside)
         _rename(run, found, name)
-    for found in mine:
+    for found in reversed(mine):
         if found.state == "running":
             remote.stop(run.opened.engine_of(host), found.id, STOP_SECONDS)
     return {found.name for found in mine}
+
+
+def _starting(containers: tuple[Found, ...]) -> tuple[Found, ...]:
+    """In the order they start again: a Ray head before the server that shares its processes, else leaders first."""
+    head = ContainerRole.RAY_HEAD.value
+    return tuple(sorted(containers, key=lambda one: (one.labels.get(labels.ROLE) != head, one.member.rank)))
 
 
 def _rename(run: Run, found: Found, name: str) -> None:

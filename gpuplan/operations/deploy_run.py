@@ -48,7 +48,7 @@ class Patience:
 
     @classmethod
     def within(cls, seconds: float) -> "Patience":
-        """Of a deploy that must serve after so many seconds: nothing of it, nobody's silence, is waited for longer."""
+        """Of a deploy that must serve after so many seconds: no part of it takes longer, a silence a quarter at most."""
         usual = cls()
         return replace(
             usual,
@@ -56,7 +56,7 @@ class Patience:
             load=seconds,
             register=min(usual.register, seconds),
             start=min(usual.start, seconds),
-            host_lost=min(usual.host_lost, seconds),
+            host_lost=min(usual.host_lost, max(5.0, seconds / 4)),
         )
 
 

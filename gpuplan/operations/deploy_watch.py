@@ -86,6 +86,7 @@ class Watch:
         self._progress: dict[tuple[str, str], Progress] = {}
         self._states: dict[tuple[str, str], tuple[str, str | None]] = {}
         self._silent: dict[str, tuple[float, str]] = {}
+        self._asked: dict[str, float] = {}
         self._unlocked: set[str] = set()
         self._began = time.monotonic()
 
@@ -150,6 +151,13 @@ class Watch:
         """Host and name of the members that are not running any more."""
         return tuple(sorted(key for key, (state, _) in self._states.items() if state in GONE))
 
+    def silent_hosts(self) -> frozenset[str]:
+        """Hosts that have not answered for a while: what is asked of them is waited for in vain."""
+        now = time.monotonic()
+        return frozenset(
+            host for host, (since, _) in self._unanswering().items() if now - since > GATHER_SECONDS
+        )
+
     def _take(self, report: Heard | Looked) -> None:
         if isinstance(report, Heard):
             self._hear(report)
@@ -203,10 +211,17 @@ class Watch:
         """Hosts that were silent already when the first member ended: it may have ended because of them."""
         return tuple(
             fact
-            for host, (since, why) in self._silent.items()
+            for host, (since, why) in self._unanswering().items()
             if since < ended
             for fact in host_lost(Phase.LOAD, host, why, round(now - since)).facts
         )
+
+    def _unanswering(self) -> dict[str, tuple[float, str]]:
+        """Hosts that failed to answer, or have not yet: since when, and why."""
+        asked = {
+            host: (since, "it was asked and has not answered") for host, since in self._asked.copy().items()
+        }
+        return asked | self._silent
 
     def _not_running(self) -> bool:
         """Whether some container was not yet seen to run."""
@@ -228,7 +243,7 @@ class Watch:
     def _check_patience(self, now: float, waiting: set[int]) -> None:
         patience = self.run.patience
         self._tell_lost_locks()
-        for host, (since, why) in self._silent.items():
+        for host, (since, why) in self._unanswering().items():
             if now - since > patience.host_lost:
                 raise host_lost(Phase.LOAD, host, why, round(now - since))
         if now - self._began > patience.ready:
@@ -254,7 +269,8 @@ class Watch:
             behind = f"{last.spec.name} on {last.spec.host} to go on ({last.words})"
             awaits = f"{awaits}, and that for {behind}" if awaits else behind
         told = self._told(now)
-        return halted(Phase.LOAD, "GP814", subject, seconds=seconds, awaits=awaits, members=told)
+        overdue = halted(Phase.LOAD, "GP814", subject, seconds=seconds, awaits=awaits, members=told)
+        return Halted(Phase.LOAD, *self._lost_before(now - GATHER_SECONDS / 2, now), *overdue.facts)
 
     def _limit(self, progress: Progress) -> float:
         patience = self.run.patience
@@ -276,7 +292,7 @@ class Watch:
     def _look_at(self, host: str) -> None:
         """Look at a host's containers again and again; a lost connection is opened anew."""
         while not self._stopped.is_set():
-            asked = time.monotonic()
+            asked = self._asked[host] = time.monotonic()
             outcome = look(self.run, host)
             if isinstance(outcome, Outcome):
                 self._reports.put(Looked(host, None, outcome.why, asked))
@@ -284,6 +300,7 @@ class Watch:
                     reconnect(self.run, host)
             else:
                 self._reports.put(Looked(host, outcome))
+            self._asked.pop(host, None)
             self._stopped.wait(self.run.patience.poll)
 
     def _ask(self, server: Server) -> None:

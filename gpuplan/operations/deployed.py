@@ -94,8 +94,8 @@ class Generation:
 
     @property
     def began(self) -> bool:
-        """Some container of it was started once."""
-        return any(container.state != "created" for container in self.containers)
+        """Every container of it was started once."""
+        return all(container.state != "created" for container in self.containers)
 
     @property
     def meant_to_run(self) -> bool:

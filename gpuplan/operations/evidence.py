@@ -32,16 +32,18 @@ def diagnosed(run: Run, watch: "Watch | None") -> Diagnosis | None:
 def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
     """Every member that was made: its state as Docker tells it now, and its log as it was heard."""
     offsets = {host.name: host.facts.clock_offset_seconds or 0.0 for host in run.opened.fleet.hosts}
+    silent = watch.silent_hosts() if watch is not None else frozenset()
     states = on_each(
         {
             f"{host}\n{name}": partial(_inspect, run, host, identity)
             for (host, name), identity in run.made.items()
+            if host not in silent
         },
         INSPECT_SECONDS,
     )
     members = []
     for host, name in run.made:
-        state = states[f"{host}\n{name}"]
+        state = states.get(f"{host}\n{name}")
         seen: dict[str, Any] = {} if isinstance(state, Outcome) or state is None else state
         ear = watch.ears.get((host, name)) if watch is not None else None
         if ear is not None and seen.get("Status") in {"exited", "dead"}:

@@ -13,7 +13,7 @@ from gpuplan.domain.fleet import Basis, Fleet, Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import LOCAL, HostEntry, Inventory
 from gpuplan.operations.entries import compared, with_entry
 from gpuplan.operations.host_probe import Connect, Reading, read_again, read_host
-from gpuplan.remote.connection import Connection, Stage
+from gpuplan.remote.connection import Connection, ConnectionFailed, Stage
 from gpuplan.sources import device_facts
 from gpuplan.sources.deadline import as_finished
 
@@ -85,26 +85,27 @@ class OpenFleet:
         self._engines: dict[str, Engine] = {}
         self._lock = threading.RLock()
         self._opening: dict[str, threading.Lock] = {}
+        self._closed = False
         self._jobs = options.jobs
         self._connect = connect
 
     @property
     def connections(self) -> Mapping[str, Connection]:
         """Of the hosts that answered."""
-        return {
-            name: reading.connection
-            for name, reading in self._readings.items()
-            if reading.connection is not None
-        }
+        with self._lock:
+            readings = list(self._readings.items())
+        return {name: reading.connection for name, reading in readings if reading.connection is not None}
 
     def engine_of(self, host: str) -> "Engine":
         """The Docker engine of a host that answered, over its connection. Raises EngineFailed."""
         with self._lock:
             opening = self._opening.setdefault(host, threading.Lock())
         with opening:
-            if host not in self._engines:
-                self._engines[host] = self._readings[host].open_engine()
-            return self._engines[host]
+            engine = self._engines.get(host)
+            if engine is None:
+                engine = self._readings[host].open_engine()
+                self._keep(host, engine=engine)
+            return engine
 
     def reopen(self, host: str) -> None:
         """A fresh connection to a host whose connection was lost, the facts of the host as they were.
@@ -120,9 +121,7 @@ class OpenFleet:
                 engine.close()
             if reading.connection is not None:
                 reading.connection.close()
-            connection = self._connect(self.entries[host])
-            with self._lock:
-                self._readings[host] = replace(reading, connection=connection)
+            self._keep(host, connection=self._connect(self.entries[host]))
 
     def read_again(self, hosts: Collection[str]) -> Fleet:
         """The fleet with these hosts probed again over the connections they have; the rest as before.
@@ -145,11 +144,30 @@ class OpenFleet:
         return self.fleet
 
     def close(self) -> None:
-        """End every engine and connection."""
-        for engine in self._engines.values():
+        """End every engine and connection; what other threads are still opening ends as soon as it is open."""
+        with self._lock:
+            self._closed = True
+            engines, connections = list(self._engines.values()), list(self.connections.values())
+        for engine in engines:
             engine.close()
-        for connection in self.connections.values():
+        for connection in connections:
             connection.close()
+
+    def _keep(
+        self, host: str, *, engine: "Engine | None" = None, connection: Connection | None = None
+    ) -> None:
+        """Take what was opened into our care. Raises ConnectionFailed (stage CANCELLED) when all is closed by now."""
+        with self._lock:
+            if not self._closed:
+                if engine is not None:
+                    self._engines[host] = engine
+                if connection is not None:
+                    self._readings[host] = replace(self._readings[host], connection=connection)
+                return
+        for late in (engine, connection):
+            if late is not None:
+                late.close()
+        raise ConnectionFailed(Stage.CANCELLED, "all connections are closed")
 
 
 def probe_fleet(

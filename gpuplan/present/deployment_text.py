@@ -45,7 +45,7 @@ def confirm_text(spec: DeploymentSpec, replaces: Sequence[Member], width: int) -
     stopped: list[Line] = []
     if replaces:
         names = listed([f"{member.host}:{member.container}" for member in replaces], most=4)
-        text = f"stops {names}, and starts them again if the new ones do not serve"
+        text = f"stops {names} unless that is what is asked for; it runs again if the new one does not serve"
         stopped += wrapped(text, width, first="  ", role=Role.WARNING)
     return (*_header(spec, width), *stopped, *_notes(spec, width))
 

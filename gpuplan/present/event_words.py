@@ -29,15 +29,19 @@ from gpuplan.present.plan_document import finding_document, plain
 from gpuplan.units import GIB, KIB, MIB
 
 WIDEST = 100
-"""Columns of an event's line."""
+"""Columns of an event's line where nobody says how many there are."""
 _HOST = 10
 """Columns of the host at a line's start; longer names take what they need, to a third of the line."""
 _QUIET = frozenset({Phase.CONNECT, Phase.CLEAN})
 """Phases whose end is not worth a line."""
+_QUIET_SECONDS = 1.0
+"""Nor is that of any other that took no longer: the next one begins."""
+_BANNER = "".join(map(chr, range(0x2580, 0x25A0))) + " "
+"""Block characters: vLLM's first line is a picture of its name."""
 
 
-def event_text(at: At) -> str | None:
-    """One line of at most `WIDEST` columns; None for what is not worth one."""
+def event_text(at: At, width: int = WIDEST) -> str | None:
+    """One line of at most `width` columns; None for what is not worth one."""
     told = _told(at)
     if told is None:
         return None
@@ -45,12 +49,9 @@ def event_text(at: At) -> str | None:
     start = ""
     if host is not None:
         name = visible(host)
-        start = padded(name, max(_HOST, min(width_of(name), WIDEST // 3))) + " "
-    return _cut(start + visible(" ".join(text.split())))
-
-
-def _cut(text: str) -> str:
-    return (padded(text, WIDEST) if width_of(text) > WIDEST else text).rstrip()
+        start = padded(name, max(_HOST, min(width_of(name), width // 3))) + " "
+    line = start + visible(" ".join(text.split()))
+    return (padded(line, width) if width_of(line) > width else line).rstrip()
 
 
 def _told(at: At) -> tuple[str | None, str] | None:
@@ -64,7 +65,7 @@ def _told(at: At) -> tuple[str | None, str] | None:
         case PhaseDone():
             return (
                 None
-                if event.phase in _QUIET
+                if event.phase in _QUIET or event.seconds < _QUIET_SECONDS
                 else (None, f"{_NAMES[event.phase]}: done in {span(event.seconds)}")
             )
         case Transfer():
@@ -72,7 +73,7 @@ def _told(at: At) -> tuple[str | None, str] | None:
         case MemberSeen():
             return event.member.host, _member_words(event.member)
         case Milestone():
-            return event.host, masked(event.text)
+            return event.host, masked(event.text.lstrip(_BANNER))
         case Remark():
             return None, headline(event.fact)
         case Failed():
@@ -139,7 +140,7 @@ def _amount(size: int, scale: int) -> str:
 
 def _member_words(member: Member) -> str:
     words = f"{member.container} ({member.role.value}): {member.state}"
-    if member.state == "running" and member.health:
+    if member.state == "running" and member.health not in {None, "starting"}:
         words += f", {member.health}"
     if member.oom_killed:
         words += ", killed for memory"

@@ -78,7 +78,6 @@ def _question(deployment: Deployment, endpoint: str) -> Iterator[Line]:
     asked = json.dumps(
         {"model": deployment.served_name or deployment.model, "prompt": "Hello", "max_tokens": 16}
     )
-    yield line(
-        "  ", Span(f"curl {endpoint}/v1/completions -H 'Content-Type: application/json' \\", Role.COMMAND)
-    )
+    yield line("  ", Span(f"curl {endpoint}/v1/completions \\", Role.COMMAND))
+    yield line("      ", Span("-H 'Content-Type: application/json' \\", Role.COMMAND))
     yield line("      ", Span(visible(f"-d {shlex.quote(asked)}"), Role.COMMAND))

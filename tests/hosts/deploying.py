@@ -69,15 +69,16 @@ class Site:
     def begin(self, *words: str, engine: tuple[str, ...] = ()) -> "Running":
         """The same, left to run; its lines are read one by one."""
         command = self.command("deploy", str(self.model), "--yes", "-o", "json", *words)
-        process = subprocess.Popen(
-            command + (["--", *engine] if engine else []),
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=(self.directory / "stderr.txt").open("w"),
-            text=True,
-            start_new_session=True,
-        )
+        with (self.directory / "stderr.txt").open("w") as errors:
+            process = subprocess.Popen(
+                command + (["--", *engine] if engine else []),
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
         return Running(process)
 
     def faults(self, host: str, faults: Mapping[str, Mapping[str, object]]) -> None:
@@ -146,8 +147,8 @@ class Running:
         raise AssertionError(f"no event with {wanted} in {self.lines}")
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(30)
+        with self.process:
+            self.process.kill()
 
     def interrupt(self) -> int:
         """Ctrl-C; the exit status, its output read to the end."""
@@ -156,9 +157,10 @@ class Running:
 
     def end(self) -> int:
         assert self.process.stdout is not None
-        for text in self.process.stdout:
-            self.lines.append(json.loads(text))
-        return self.process.wait(LONGEST)
+        with self.process:
+            for text in self.process.stdout:
+                self.lines.append(json.loads(text))
+            return self.process.wait(LONGEST)
 
 
 def containers(host: TestHost) -> list[str]:

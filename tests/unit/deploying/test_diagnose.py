@@ -212,7 +212,9 @@ HEALTHY = sorted((*LOGS.glob("[0-9]*.log"), *LOGS.glob("vllm-cpu-*.log")))
 def test_a_healthy_start_has_no_diagnosis(path: Path) -> None:
     written = path.read_text().split("\n")
     served = [number for number, line in enumerate(written) if "Application startup complete" in line]
-    lines = timed(100, *written[: served[-1] + 1 if served else None])  # what a stop makes of it is another matter
+    lines = timed(
+        100, *written[: served[-1] + 1 if served else None]
+    )  # what a stop makes of it is another matter
     leader = member(state="running", exit_code=None, lines=lines)
     follower = member("follower", state="running", exit_code=None, lines=lines[:10])
     assert diagnose([leader, follower]) == Diagnosis()

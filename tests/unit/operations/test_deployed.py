@@ -122,3 +122,24 @@ def test_a_container_is_read_from_what_docker_shows() -> None:
     )
     assert ports_of(found.labels) == {"http": 40000, "ray": [41000, 41099]}
     assert found_container("a", {}).labels == {}
+
+
+@pytest.mark.parametrize(
+    ("containers", "began", "meant_to_run"),
+    [
+        ((container("a", 0), container("b", 1)), True, True),
+        ((container("a", 0, state="created"), container("b", 1)), False, True),
+        ((container("a", 0, state="exited"), container("b", 1, state="exited")), True, False),
+        (
+            (
+                container("a", 0, state="exited", name="gpuplan-m-s0n0-old-1"),
+                container("b", 1, state="exited"),
+            ),
+            True,
+            True,
+        ),
+    ],
+)
+def test_what_is_worth_going_back_to(containers: Sequence[Found], began: bool, meant_to_run: bool) -> None:
+    made = generation(*containers)
+    assert (made.began, made.meant_to_run) == (began, meant_to_run)

@@ -149,6 +149,28 @@ def test_connections_are_closed_unless_they_are_kept() -> None:
         assert not closed(opened[-1])
         assert set(fleet.connections) == {"c"}
     assert closed(opened[-1])
+    with pytest.raises(ConnectionFailed, match="closed"):
+        fleet.reopen("c")
+    assert len(opened) == 4
+    assert closed(opened[-1]), "what a late thread opens is not left open"
+
+
+def test_a_host_is_read_again_over_its_connection() -> None:
+    opened: list[Connection] = []
+
+    def connect(entry: HostEntry) -> Connection:
+        opened.append(machine(entry.name))
+        return opened[-1]
+
+    with open_fleet(inventory("a", "b"), options(connect)) as fleet:
+        before = fleet.fleet
+        assert fleet.read_again({"a"}).hosts == before.hosts
+        assert len(opened) == 2
+        fleet.reopen("a")
+        assert len(opened) == 3
+        opened[-1].close()
+        lost = fleet.read_again({"a"}).hosts
+        assert [host.status is HostStatus.OK for host in lost] == [False, True]
 
 
 def test_two_names_of_one_machine_are_one() -> None:

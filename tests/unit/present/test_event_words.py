@@ -63,6 +63,15 @@ SAID: list[tuple[Event, str | None]] = [
         Milestone(host="h100-a", container="c", kind="weights", text=f"Loading\x1b[0m took 3 s {TOKEN}"),
         "h100-a     Loading�[0m took 3 s ***",
     ),
+    (
+        Milestone(host="h1", container="c", kind="starting", text="▄▄ ▄█ █ ▀▄▀ █ version 0.33.0"),
+        "h1         version 0.33.0",
+    ),
+    (
+        MemberSeen(member=replace(LEADER, health="starting")),
+        "h100-a     gpuplan-qwen3-n0 (leader): running",
+    ),
+    (PhaseDone(phase=Phase.LOCK, seconds=0.2), None),
     (StateChanged(state=State.RUNNING), "running"),
     (StateChanged(state=State.ERROR, message="no GPU"), "error: no GPU"),
     (Undone(host="h1", container="n0", what="removed"), "h1         removed n0"),
@@ -102,6 +111,11 @@ def test_a_line_is_one_line_of_a_hundred_columns(text: str, host: str) -> None:
         assert told is not None
         assert width_of(told) <= 100
         assert told.isprintable() or "\n" not in told
+
+
+def test_a_line_fits_the_terminal_it_is_for() -> None:
+    told = At(at=0.0, event=Milestone(host="h1", container="c", kind="x", text="long " * 50))
+    assert [width_of(event_text(told, width) or "") for width in (80, 200)] == [80, 200]
 
 
 @pytest.mark.parametrize("event", [event for event, _ in SAID])
