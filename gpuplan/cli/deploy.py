@@ -11,8 +11,9 @@ from gpuplan.errors import ExitCode, GpuplanError, UsageError
 
 if TYPE_CHECKING:
     from gpuplan.domain.deployment import Deployment
-    from gpuplan.operations.deploy_prepare import DeployRequest, NothingFits, Prepared
-    from gpuplan.operations.stopped import Interrupted, StoppedByFacts
+    from gpuplan.operations.deploy_prepare import Prepared
+    from gpuplan.operations.deploy_request import DeployRequest
+    from gpuplan.operations.stopped import Interrupted, NothingFits, StoppedByFacts
 
 HELP = (
     "Plan, confirm, launch the containers over SSH, wait until the model answers. All or nothing: a failure or Ctrl-C "
@@ -121,7 +122,7 @@ def command(
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Deploy, or show what would be done; the exit status is that of the interface."""
-    from gpuplan.operations.deploy_prepare import DeployRequest
+    from gpuplan.operations.deploy_request import DeployRequest
     from gpuplan.operations.plan import ServingOptions
 
     looking = dry_run or export is not None
@@ -186,8 +187,8 @@ def command(
 
 def _look(request: "DeployRequest", export: str | None, into: str, output_format: o.OutputFormat) -> None:
     """What would be done, on stdout or as files; nothing is touched."""
-    from gpuplan.operations.deploy_prepare import NothingFits, look
-    from gpuplan.operations.stopped import StoppedByFacts
+    from gpuplan.operations.deploy_prepare import look
+    from gpuplan.operations.stopped import NothingFits, StoppedByFacts
 
     try:
         prepared = look(request)
@@ -226,9 +227,8 @@ def _deploy(
     from gpuplan.cli.deploy_progress import progress
     from gpuplan.cli.interrupts import Interrupts
     from gpuplan.operations.deploy import DeployOptions, deploy
-    from gpuplan.operations.deploy_prepare import NothingFits
     from gpuplan.operations.deploy_run import Patience
-    from gpuplan.operations.stopped import DeploymentFailed, Interrupted, StoppedByFacts
+    from gpuplan.operations.stopped import DeploymentFailed, Interrupted, NothingFits, StoppedByFacts
     from gpuplan.present.event_words import event_document
     from gpuplan.sources.state import state_directory
 

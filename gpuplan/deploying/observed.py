@@ -22,6 +22,10 @@ _URL = re.compile(
 _NEVER = "0001-01-01T00:00:00Z"
 
 
+Place = tuple[str, int, int, ContainerRole]
+"""Host, server, rank and role."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """One container of ours as `docker inspect` shows it."""
@@ -36,6 +40,36 @@ class Container:
     @property
     def deployment(self) -> str:
         return self.labels.get(labels.DEPLOYMENT, "")
+
+    @property
+    def host(self) -> str:
+        return self.member.host
+
+    @property
+    def id(self) -> str:
+        return self.member.id
+
+    @property
+    def name(self) -> str:
+        """What it is called now."""
+        return self.member.container
+
+    @property
+    def state(self) -> str:
+        return self.member.state
+
+    @property
+    def health(self) -> str | None:
+        return self.member.health
+
+    @property
+    def generation(self) -> str:
+        return self.member.generation
+
+    @property
+    def place(self) -> Place:
+        """What it is in its deployment, whatever it is called now."""
+        return place_of(self.member)
 
     @property
     def helper(self) -> bool:
@@ -179,21 +213,22 @@ def _order(container: Container) -> tuple[int, int, str, str]:
 
 def _members(current: Sequence[Container], asked: Collection[str]) -> tuple[Member, ...]:
     """The members the labels list, in that order, then any others that were found."""
-    found = {_identity(one.member): one.member for one in current}
-    listed = next((entries for one in current if (entries := _listed(one))), [])
+    found = {place_of(one.member): one.member for one in current}
+    named = next((entries for one in current if (entries := listed(one))), [])
     members: list[Member] = []
-    for entry in listed:
-        known = found.pop(_identity(entry), None)
+    for entry in named:
+        known = found.pop(place_of(entry), None)
         members.append(known if known is not None else _absent(entry, asked))
     return (*members, *found.values())
 
 
-def _identity(member: Member) -> tuple[str, int, int, ContainerRole]:
+def place_of(member: Member) -> Place:
     """What it is in its deployment, whatever it is called now."""
     return member.host, member.server, member.rank, member.role
 
 
-def _listed(container: Container) -> list[Member]:
+def listed(container: Container) -> list[Member]:
+    """The members of its deployment, as its label names them."""
     document = _json(container.labels.get(labels.MEMBERS, ""))
     return [
         Member(

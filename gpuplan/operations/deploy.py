@@ -28,15 +28,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.deploy_answer import serve_and_answer
 from gpuplan.operations.deploy_bring import bring
 from gpuplan.operations.deploy_preflight import require_ways
-from gpuplan.operations.deploy_prepare import (
-    DeployRequest,
-    Prepared,
-    existing_of,
-    opened_fleet,
-    prepare,
-    prepare_again,
-    read_wanted,
-)
+from gpuplan.operations.deploy_prepare import Prepared, existing_of, prepare, prepare_again
 from gpuplan.operations.deploy_ready import ask_ready
 from gpuplan.operations.deploy_record import Record
 from gpuplan.operations.deploy_remedy import replanned
@@ -47,6 +39,7 @@ from gpuplan.operations.deploy_replace import (
     set_aside,
     take_up,
 )
+from gpuplan.operations.deploy_request import DeployRequest, opened_fleet, read_wanted
 from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller, Uninterrupted
 from gpuplan.operations.deploy_start import create_all, member_of, start_all
 from gpuplan.operations.deploy_undo import LEFT, remove_aside, undo

@@ -1,8 +1,7 @@
 """From what was asked to the containers to be started: read, planned, placed, compiled. Nothing on a host is changed."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,42 +21,37 @@ from gpuplan.domain.deployment import (
     ServedModel,
 )
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.fleet import Basis, Fleet
-from gpuplan.domain.inventory import HostEntry, Inventory
-from gpuplan.domain.plan import Candidate, Parallelism, PlacedHost, Plan, Verdict
-from gpuplan.domain.saved_plan import SavedCandidate, SavedPlan
+from gpuplan.domain.fleet import Fleet
+from gpuplan.domain.inventory import HostEntry
+from gpuplan.domain.plan import Candidate, Parallelism, PlacedHost, Verdict
+from gpuplan.domain.saved_plan import SavedCandidate
 from gpuplan.domain.workload import Category, Workload
-from gpuplan.engine.versions import EngineVersion
-from gpuplan.errors import ExitCode, GpuplanError, UsageError
+from gpuplan.errors import UsageError
 from gpuplan.operations.container_names import taken_names
+from gpuplan.operations.deploy_request import (
+    DeployRequest,
+    Wanted,
+    named_model,
+    narrowed,
+    opened_fleet,
+    read_wanted,
+)
 from gpuplan.operations.deployed import Existing, existing, names_of, placement_label, placement_of
 from gpuplan.operations.fleet import (
-    THIS_MACHINE,
-    FleetOptions,
-    load_inventory,
-    narrow,
-    parse_label,
     read_fleet,
     require_usable,
 )
-from gpuplan.operations.models import Model
 from gpuplan.operations.plan import (
-    Asked,
-    ServingOptions,
-    engine_version,
-    model_for,
     plan_model,
     request_for,
-    workload_of,
 )
-from gpuplan.operations.replan import breaks, candidate_at, changes, serving_options
-from gpuplan.operations.served_model import WantedModel, locate, wanted_model
-from gpuplan.operations.stopped import FleetChanged, NotReady
+from gpuplan.operations.replan import breaks, candidate_at, changes
+from gpuplan.operations.served_model import locate
+from gpuplan.operations.stopped import FleetChanged, NothingFits, NotReady
 from gpuplan.planning.launchable import blocking
 from gpuplan.planning.planner import candidate_of
 from gpuplan.planning.released import released
 from gpuplan.planning.request import PlanRequest
-from gpuplan.sources import plan_json
 from gpuplan.sources.hub_token import hub_token
 
 if TYPE_CHECKING:
@@ -69,45 +63,6 @@ CLOCK_SECONDS = 5.0
 _MODELS = "/models"
 _CACHE = "/.cache/huggingface"
 """What the probe asks for under the login's home."""
-
-
-class NothingFits(GpuplanError):
-    """No strategy fits; the plan says why."""
-
-    exit_code = ExitCode.NO_FIT
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(
-            "nothing fits, so nothing was started", hint="the plan above says why, and what would make it fit"
-        )
-        self.plan = plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployRequest:
-    """What a user wants to run, as written on the command line."""
-
-    reference: str
-    """MODEL, or the path of a saved plan."""
-    fleet: FleetOptions
-    serving: ServingOptions
-    name: str | None = None
-    keep_alive_seconds: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The request read, before any host is reached: a mistyped option is told at once."""
-
-    inventory: Inventory
-    model: Model
-    workload: Workload
-    version: EngineVersion
-    saved: SavedPlan | None
-    asked: Asked
-    name: str | None
-    keep_alive_seconds: int | None
-    environ: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,38 +96,6 @@ class Prepared:
         return tuple(server.endpoint for server in self.spec.servers)
 
 
-def read_wanted(request: DeployRequest) -> Wanted:
-    """Inventory, model, workload and version behind a request. Raises what planning raises for a wrong one."""
-    options = request.fleet
-    inventory = load_inventory(options) or THIS_MACHINE
-    saved = None
-    serving = request.serving
-    reference = request.reference
-    hosts, chosen = options.hosts, options.labels
-    if plan_json.is_plan(request.reference):
-        saved = plan_json.load(request.reference, repeated=serving.engine_args, environ=options.environ)
-        if saved.basis is not Basis.MEASURED and options.probes:
-            raise UsageError(
-                f"{request.reference}: the plan was made for declared hardware, not for hosts as they are",
-                hint=f"`gpuplan plan {saved.reference} -o json > plan.json` without --no-probe, or deploy the model itself",
-            )
-        serving, reference = serving_options(saved), saved.reference
-        hosts, chosen = saved.hosts, saved.labels
-    version = engine_version(serving, inventory.vllm.image)
-    workload = workload_of(serving, version)
-    return Wanted(
-        inventory=inventory,
-        model=model_for(reference, workload),
-        workload=workload,
-        version=version,
-        saved=saved,
-        asked=Asked(reference=reference, hosts=hosts, labels=chosen),
-        name=request.name,
-        keep_alive_seconds=request.keep_alive_seconds,
-        environ=options.environ,
-    )
-
-
 def look(request: DeployRequest) -> Prepared:
     """What would be done, for `--dry-run` and `--export`; hosts are probed unless the options say otherwise."""
     wanted = read_wanted(request)
@@ -180,33 +103,11 @@ def look(request: DeployRequest) -> Prepared:
         with opened_fleet(request, wanted) as opened:
             return prepare(opened, wanted)
     fleet = read_fleet(request.fleet, None if request.fleet.snapshot is not None else wanted.inventory)
-    name = wanted.name or default_name(_named(wanted).name)
+    name = wanted.name or default_name(named_model(wanted).name)
     question = _question(wanted, released(fleet, name))
     candidate = _chosen(wanted, question, None)
     place = assumed_place(wanted, candidate)
     return _compiled(wanted, name, question, candidate, place, taken=taken_ports(fleet, replacing=name))
-
-
-@contextmanager
-def opened_fleet(request: DeployRequest, wanted: Wanted) -> "Iterator[OpenFleet]":
-    """Every host of the inventory, connected: what runs on those that are not meant matters too."""
-    from gpuplan.operations.probe import open_fleet
-
-    options = request.fleet
-    assert options.reach is not None
-    reach = options.reach()
-    count = len(wanted.inventory.hosts)
-    if options.watch is None:
-        with open_fleet(wanted.inventory, reach) as opened:
-            yield opened
-        return
-    with options.watch(count) as progress:
-        opening = open_fleet(wanted.inventory, reach, progress)
-        opened = opening.__enter__()
-    try:
-        yield opened
-    finally:
-        opening.__exit__(None, None, None)
 
 
 def prepare(opened: "OpenFleet", wanted: Wanted) -> Prepared:
@@ -247,7 +148,7 @@ def name_of(opened: "OpenFleet", wanted: Wanted) -> str:
     """`--name`, else one from the model: that of the deployment which serves the model already, else a free one."""
     if wanted.name is not None:
         return wanted.name
-    named = _named(wanted)
+    named = named_model(wanted)
     base = default_name(named.name)
     present = names_of(opened.fleet.hosts)
     for number in range(1, 1000):
@@ -265,15 +166,9 @@ def existing_of(opened: "OpenFleet", name: str) -> Existing:
     return existing(opened, name, tuple(opened.connections))
 
 
-def narrowed(fleet: Fleet, wanted: Wanted) -> Fleet:
-    """The hosts that were asked for."""
-    chosen = tuple(parse_label(text) for text in wanted.asked.labels)
-    return narrow(fleet, hosts=wanted.asked.hosts, labels=chosen)
-
-
 def assumed_place(wanted: Wanted, candidate: Candidate) -> ServedModel:
     """Where the model is taken to lie when no host is asked."""
-    named = _named(wanted)
+    named = named_model(wanted)
     if named.id is not None:
         return HubModel(id=named.id, revision=named.revision)
     entries = {entry.name: entry for entry in wanted.inventory.hosts}
@@ -283,13 +178,6 @@ def assumed_place(wanted: Wanted, candidate: Candidate) -> ServedModel:
         directory = (entry.model_dir if entry is not None else None) or _MODELS
         paths[placed.host] = named.path or f"{directory.rstrip('/')}/{named.name}"
     return DirectoryModel(paths=paths, inside=f"{_MODELS}/{named.name}")
-
-
-def _named(wanted: Wanted) -> WantedModel:
-    """What MODEL means on the hosts."""
-    return wanted_model(
-        wanted.asked.reference or wanted.model.path, wanted.model, wanted.workload.engine.revision
-    )
 
 
 def _question(wanted: Wanted, fleet: Fleet) -> PlanRequest:

@@ -4,17 +4,16 @@ GPUs hold one model at a time, so the old one stops before the new one starts; i
 gets the name of what was set aside before it stops: whoever finds it later knows that it ran.
 """
 
-import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain import labels
 from gpuplan.domain.deployment import ContainerRole
 from gpuplan.domain.events import Phase, Remark, Undone
-from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.fleet import Host
+from gpuplan.domain.fact import Fact
+from gpuplan.domain.fleet import Gpu
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Halted, Run, SetAside, halted, host_lost
 from gpuplan.operations.deploy_undo import everywhere, remove_found
@@ -22,17 +21,14 @@ from gpuplan.operations.deployed import (
     LIST_SECONDS,
     OLD,
     Existing,
-    Found,
     Generation,
-    found_container,
 )
 from gpuplan.operations.kept_logs import keep_logs
+from gpuplan.operations.memory_back import await_memory, owed
 
 STOP_SECONDS = 60
 IMAGE_HELPER = "gpuplan-helper-image-"
 """Begins the names of containers that tell what is in an image (`image_facts`)."""
-ENOUGH = 0.8
-"""Share of what was claimed that must be free again (S4.7)."""
 
 
 def same_running(existing: Existing, spec_hash: str) -> Generation | None:
@@ -63,7 +59,7 @@ def clear_helpers(run: Run) -> None:
     def clear(host: str) -> None:
         engine = run.opened.engine_of(host)
         for document in remote.list_ours(engine, deployment=""):
-            found = found_container(host, document)
+            found = container_of(host, document)
             if found.name.startswith(IMAGE_HELPER):
                 remote.remove(engine, found.id)
                 why = "an interrupted deploy had left it"
@@ -100,6 +96,7 @@ def set_aside(run: Run, existing: Existing) -> None:
     rest = tuple(found for one in existing.generations if one is not kept for found in one.containers)
     names = f"{run.spec.name} as it was" if kept is not None else f"what is left of {run.spec.name}"
     run.tell.phase(Phase.REPLACE, f"{names} to stop and give its memory back", STOP_SECONDS + 30.0)
+    before = {host.name: host.gpus for host in run.opened.fleet.hosts}
     with run.uninterrupted():
         if rest:
             _removed(run, rest)
@@ -107,10 +104,20 @@ def set_aside(run: Run, existing: Existing) -> None:
             return
         hosts = {found.host for found in kept.containers}
         _require(everywhere(run, hosts, partial(_stop, run, kept)))
-    await_memory(run, kept)
+    for fact in _held_still(run, kept, before):
+        run.tell(Remark(fact=fact))
 
 
-def _removed(run: Run, rest: tuple[Found, ...]) -> None:
+def _held_still(run: Run, stopped: Generation, before: Mapping[str, Sequence[Gpu]]) -> tuple[Fact, ...]:
+    """Wait until the devices have back what the stopped containers held (S4.7); GP854 for each that has not."""
+
+    def read(hosts: Sequence[str]) -> dict[str, tuple[Gpu, ...]]:
+        return {host.name: host.gpus for host in run.opened.read_again(hosts).hosts if host.name in hosts}
+
+    return await_memory(read, owed(stopped.containers, before), seconds=run.patience.memory_back)
+
+
+def _removed(run: Run, rest: tuple[Container, ...]) -> None:
     keep_logs(run, rest)
     _require(remove_found(run, rest))
     for found in rest:
@@ -149,8 +156,8 @@ def _stop(run: Run, kept: Generation, host: str) -> set[str]:
         base = found.name.partition(OLD)[0]
         name = f"{base}{OLD}{kept.id[:8] or found.id[:8]}"
         if found.id not in already:
-            aside = SetAside(found=replace(found, name=name), name_before=base, ran=kept.meant_to_run)
-            run.aside.append(aside)
+            renamed = replace(found, member=replace(found.member, container=name))
+            run.aside.append(SetAside(found=renamed, name_before=base, ran=kept.meant_to_run))
         _rename(run, found, name)
     for found in reversed(mine):
         if found.state == "running":
@@ -158,13 +165,13 @@ def _stop(run: Run, kept: Generation, host: str) -> set[str]:
     return {found.name for found in mine}
 
 
-def _starting(containers: tuple[Found, ...]) -> tuple[Found, ...]:
+def _starting(containers: tuple[Container, ...]) -> tuple[Container, ...]:
     """In the order they start again: a Ray head before the server that shares its processes, else leaders first."""
     head = ContainerRole.RAY_HEAD.value
     return tuple(sorted(containers, key=lambda one: (one.labels.get(labels.ROLE) != head, one.member.rank)))
 
 
-def _rename(run: Run, found: Found, name: str) -> None:
+def _rename(run: Run, found: Container, name: str) -> None:
     """Whatever it is called by now: this is tried again after a lost connection."""
     from gpuplan.remote import containers as remote
 
@@ -172,45 +179,3 @@ def _rename(run: Run, found: Found, name: str) -> None:
     document = remote.inspect(engine, found.id)
     if document is None or str(document.get("Name", "")).removeprefix("/") != name:
         remote.rename(engine, found.id, name)
-
-
-def await_memory(run: Run, stopped: Generation) -> None:
-    """Wait until the devices report what the stopped containers had claimed as free again (S4.7), and tell if not."""
-    claims: dict[str, dict[str, int]] = {}
-    for found in stopped.containers:
-        try:
-            listed = json.loads(found.labels.get(labels.CLAIMS, "{}"))
-        except ValueError:
-            continue
-        if isinstance(listed, dict):
-            claims.setdefault(found.host, {}).update(
-                {str(uuid): size for uuid, size in listed.items() if isinstance(size, int)}
-            )
-    wanted = {host: sizes for host, sizes in claims.items() if sizes}
-    deadline = time.monotonic() + run.patience.memory_back
-    while wanted:
-        fleet = run.opened.read_again(wanted)
-        wanted = {host.name: wanted[host.name] for host in fleet.hosts if _short(host, wanted.get(host.name))}
-        if not wanted:
-            return
-        if time.monotonic() > deadline:
-            fact = Fact(
-                code="GP827",
-                severity=Severity.WARNING,
-                subject={"hosts": tuple(sorted(wanted))},
-                figures={"seconds": run.patience.memory_back},
-            )
-            run.tell(Remark(fact=fact))
-            return
-        time.sleep(run.patience.poll / 2)
-
-
-def _short(host: Host, claims: Mapping[str, int] | None) -> bool:
-    """Whether some GPU has less free than most of what was claimed on it; one of unknown memory never has."""
-    if not claims:
-        return False
-    for gpu in host.gpus:
-        claim = claims.get(gpu.uuid or "")
-        if claim is not None and gpu.free_bytes is not None and gpu.free_bytes < claim * ENOUGH:
-            return True
-    return False

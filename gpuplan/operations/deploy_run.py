@@ -14,7 +14,7 @@ from gpuplan.domain.events import At, Event, Phase, PhaseDone, PhaseStarted
 from gpuplan.domain.fact import Fact, Severity
 
 if TYPE_CHECKING:
-    from gpuplan.operations.deployed import Found
+    from gpuplan.deploying.observed import Container
     from gpuplan.operations.probe import OpenFleet
 
 Sink = Callable[[At], None]
@@ -123,7 +123,7 @@ class Teller:
 class SetAside:
     """A container of an earlier deploy, stopped and renamed until the new one serves."""
 
-    found: "Found"
+    found: "Container"
     name_before: str
     ran: bool
 

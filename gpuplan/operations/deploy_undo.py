@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain import labels
 from gpuplan.domain.events import Phase, Undone
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
 from gpuplan.operations.deploy_watch import RECONNECT_SECONDS, reconnect
-from gpuplan.operations.deployed import Found, found_container
 
 REMOVE_SECONDS = 90.0
 AGAIN_SECONDS = 30.0
@@ -65,7 +65,7 @@ def remove_aside(run: Run) -> None:
             )
 
 
-def remove_found(run: Run, found: tuple[Found, ...]) -> dict[str, set[str] | Outcome]:
+def remove_found(run: Run, found: tuple[Container, ...]) -> dict[str, set[str] | Outcome]:
     """Remove containers of ours that an interrupted deploy left."""
 
     def remove(host: str) -> set[str]:
@@ -86,7 +86,7 @@ def _remove_new(run: Run, host: str) -> set[str]:
     engine = run.opened.engine_of(host)
     gone = set()
     for document in remote.list_ours(engine, deployment=run.spec.name):
-        found = found_container(host, document)
+        found = container_of(host, document)
         if found.labels.get(labels.GENERATION) == run.generation:
             remote.remove(engine, found.id)
             gone.add(found.name)
@@ -100,7 +100,7 @@ def _restore(run: Run, host: str) -> set[str]:
     for one in run.aside:
         if one.found.host == host:
             document = remote.inspect(engine, one.found.id)
-            if document is not None and found_container(host, document).name != one.name_before:
+            if document is not None and container_of(host, document).name != one.name_before:
                 remote.rename(engine, one.found.id, one.name_before)
     for one in run.aside:
         if one.found.host == host and one.ran:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import MemberSeen, Milestone, Phase, Remark
 from gpuplan.domain.fact import Fact, Severity
@@ -18,7 +19,6 @@ from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_ready import Readiness, ask_ready
 from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
 from gpuplan.operations.deploy_start import member_of
-from gpuplan.operations.deployed import Found, found_container
 from gpuplan.operations.ears import Ear
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Heard:
 @dataclass(frozen=True, slots=True)
 class Looked:
     host: str
-    found: tuple[Found, ...] | None
+    found: tuple[Container, ...] | None
     """None: the host did not answer."""
     why: str = ""
     asked: float = 0.0
@@ -190,7 +190,7 @@ class Watch:
             )
         )
 
-    def _see(self, host: str, found: tuple[Found, ...]) -> None:
+    def _see(self, host: str, found: tuple[Container, ...]) -> None:
         by_id = {one.id: one for one in found}
         for (where, name), identity in self.run.made.items():
             if where != host or not identity:
@@ -203,7 +203,9 @@ class Watch:
                 member = member_of(spec, identity, state[0], self.run)
                 self.run.tell(
                     MemberSeen(
-                        member=replace(member, health=state[1], exit_code=one.exit_code if one else None)
+                        member=replace(
+                            member, health=state[1], exit_code=one.member.exit_code if one else None
+                        )
                     )
                 )
 
@@ -312,13 +314,13 @@ class Watch:
             self._stopped.wait(self.run.patience.poll)
 
 
-def look(run: Run, host: str) -> tuple[Found, ...] | Outcome:
+def look(run: Run, host: str) -> tuple[Container, ...] | Outcome:
     """Our containers of this deployment on a host, or why it does not answer."""
     from gpuplan.remote.containers import list_ours
 
-    def ask() -> tuple[Found, ...]:
+    def ask() -> tuple[Container, ...]:
         listed = list_ours(run.opened.engine_of(host), deployment=run.spec.name)
-        return tuple(found_container(host, document) for document in listed)
+        return tuple(container_of(host, document) for document in listed)
 
     return on_each({host: ask}, LOOK_SECONDS)[host]
 

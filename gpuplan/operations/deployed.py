@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.deploying.observed import Container, Place, container_of, listed, place_of
 from gpuplan.domain import labels
-from gpuplan.domain.deployment import ContainerRole, Member
 from gpuplan.domain.plan import Candidate, Parallelism, PlacedGpu, PlacedHost, Role
 from gpuplan.operations.across import Outcome, on_each
 
@@ -21,70 +21,19 @@ LIST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """One container of ours, as `docker inspect` shows it."""
-
-    host: str
-    id: str
-    name: str
-    state: str
-    labels: Mapping[str, str]
-    health: str | None = None
-    exit_code: int | None = None
-    image_id: str = ""
-
-    @property
-    def deployment(self) -> str:
-        return self.labels.get(labels.DEPLOYMENT, "")
-
-    @property
-    def generation(self) -> str:
-        return self.labels.get(labels.GENERATION, "")
-
-    @property
-    def member(self) -> Member:
-        """As a member of its deployment."""
-        rank, server = self.labels.get(labels.RANK, "0"), self.labels.get(labels.SERVER, "0")
-        role = self.labels.get(labels.ROLE, "")
-        return Member(
-            host=self.host,
-            container=self.name,
-            id=self.id,
-            role=ContainerRole(role) if role in list(ContainerRole) else ContainerRole.SINGLE,
-            rank=int(rank) if rank.isdecimal() else 0,
-            server=int(server) if server.isdecimal() else 0,
-            state=self.state,
-            health=self.health,
-            exit_code=self.exit_code,
-            generation=self.generation,
-        )
-
-    @property
-    def place(self) -> tuple[str, str, str, str]:
-        """What it is in its deployment, whatever it is called now."""
-        return (
-            self.host,
-            self.labels.get(labels.SERVER, "0"),
-            self.labels.get(labels.RANK, "0"),
-            self.labels.get(labels.ROLE, ""),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """The containers one deploy made."""
 
     id: str
     spec_hash: str
-    containers: tuple[Found, ...]
+    containers: tuple[Container, ...]
 
     @property
-    def expected(self) -> frozenset[tuple[str, str, str, str]]:
+    def expected(self) -> frozenset[Place]:
         """Every place its labels name; those of the containers at hand where they name none."""
         for container in self.containers:
-            listed = _json(container.labels.get(labels.MEMBERS, ""))
-            if isinstance(listed, list):
-                return frozenset(_place(entry) for entry in listed if isinstance(entry, dict))
+            if members := listed(container):
+                return frozenset(place_of(member) for member in members)
         return frozenset(container.place for container in self.containers)
 
     @property
@@ -128,7 +77,7 @@ class Existing:
     """Hosts that could not be asked, and why."""
 
     @property
-    def containers(self) -> tuple[Found, ...]:
+    def containers(self) -> tuple[Container, ...]:
         return tuple(found for generation in self.generations for found in generation.containers)
 
     @property
@@ -144,7 +93,7 @@ class Existing:
 def existing(opened: "OpenFleet", deployment: str, hosts: Collection[str]) -> Existing:
     """All containers of a deployment on these hosts. Never raises for a host: it is then silent."""
     outcomes = on_each({host: partial(_list, opened, host, deployment) for host in hosts}, LIST_SECONDS)
-    found: dict[str, list[Found]] = {}
+    found: dict[str, list[Container]] = {}
     silent: dict[str, str] = {}
     for host, outcome in outcomes.items():
         if isinstance(outcome, Outcome):
@@ -164,22 +113,6 @@ def existing(opened: "OpenFleet", deployment: str, hosts: Collection[str]) -> Ex
         key=lambda one: (not one.serving, not one.aside, not one.running, not one.complete, one.id)
     )
     return Existing(generations=tuple(generations), silent=silent)
-
-
-def found_container(host: str, document: Mapping[str, Any]) -> Found:
-    """A container from its `docker inspect` document."""
-    state = document.get("State") or {}
-    config = document.get("Config") or {}
-    return Found(
-        host=host,
-        id=str(document.get("Id", "")),
-        name=str(document.get("Name", "")).removeprefix("/"),
-        state=str(state.get("Status", "")),
-        labels=dict(config.get("Labels") or {}),
-        health=(state.get("Health") or {}).get("Status"),
-        exit_code=state.get("ExitCode"),
-        image_id=str(document.get("Image", "")),
-    )
 
 
 def ports_of(labels_of_one: Mapping[str, str]) -> dict[str, Any]:
@@ -230,19 +163,10 @@ def _placed(entry: Mapping[str, Any]) -> PlacedHost:
     )
 
 
-def _list(opened: "OpenFleet", host: str, deployment: str) -> list[Found]:
+def _list(opened: "OpenFleet", host: str, deployment: str) -> list[Container]:
     from gpuplan.remote.containers import list_ours
 
-    return [found_container(host, one) for one in list_ours(opened.engine_of(host), deployment=deployment)]
-
-
-def _place(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    return (
-        str(entry.get("host", "")),
-        str(entry.get("server", 0)),
-        str(entry.get("rank", 0)),
-        str(entry.get("role", "")),
-    )
+    return [container_of(host, one) for one in list_ours(opened.engine_of(host), deployment=deployment)]
 
 
 def _json(text: str) -> Any:

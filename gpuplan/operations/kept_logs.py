@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
+from gpuplan.deploying.observed import Container
 from gpuplan.domain.secret_text import masked
 from gpuplan.operations.across import on_each
 from gpuplan.operations.deploy_run import Run
-from gpuplan.operations.deployed import Found
 
 FIRST_LINES, LAST_LINES = 6000, 4000
 """Of each log that is saved."""
@@ -16,14 +16,14 @@ SECONDS = 30.0
 """A log that takes longer is not waited for."""
 
 
-def keep_logs(run: Run, found: Sequence[Found]) -> None:
+def keep_logs(run: Run, found: Sequence[Container]) -> None:
     """Save the log of each that ever ran, secrets masked, in a file of mode 0600. Never raises for a host or a disk."""
     ran = [one for one in found if one.state != "created"]
     if run.directory is not None and ran:
         on_each({one.id: partial(_keep, run, one) for one in ran}, SECONDS)
 
 
-def _keep(run: Run, found: Found) -> None:
+def _keep(run: Run, found: Container) -> None:
     from gpuplan.remote.containers import logs
 
     first: list[str] = []

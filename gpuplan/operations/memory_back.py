@@ -70,16 +70,19 @@ def read_gpus(fleet: ReachedFleet, hosts: Sequence[str]) -> dict[str, tuple[Gpu,
 
 
 def await_memory(
-    fleet: ReachedFleet,
+    read: Callable[[Sequence[str]], Mapping[str, Sequence[Gpu]]],
     wanted: Sequence[Owed],
     *,
     seconds: float = MOST_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> tuple[Fact, ...]:
-    """Wait until it came back, at most so long; GP854 for each GPU on which it did not."""
+    """Wait until it came back, at most so long; GP854 for each GPU on which it did not.
+
+    `read` tells the GPUs of hosts as they are now, without those that do not answer.
+    """
     deadline = time.monotonic() + seconds
     while wanted:
-        gpus = read_gpus(fleet, sorted({one.host for one in wanted}))
+        gpus = read(sorted({one.host for one in wanted}))
         short = {one: free for one in wanted if (free := one.short(gpus.get(one.host, ()))) is not None}
         wanted = tuple(short)
         if not wanted:

@@ -4,13 +4,13 @@ import json
 import time
 from functools import partial
 
+from gpuplan.deploying.observed import container_of
 from gpuplan.deploying.ray_nodes import PROGRAM, SECONDS, RayNode, missing, parse
 from gpuplan.domain import labels
 from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import Phase
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
-from gpuplan.operations.deployed import found_container
 
 QUERY_SECONDS = SECONDS + 5.0
 ENDED = frozenset({"exited", "dead", "missing"})
@@ -88,7 +88,7 @@ def _stop_at_the_dead(run: Run, server: Server, silent: Silence) -> None:
 
     def state(host: str, name: str) -> str:
         document = remote.inspect(run.opened.engine_of(host), run.made[host, name])
-        return found_container(host, document).state if document is not None else "missing"
+        return container_of(host, document).state if document is not None else "missing"
 
     started = [one for one in run.spec.of_server(server.number) if one.role is not ContainerRole.LEADER]
     states = on_each({one.host: partial(state, one.host, one.name) for one in started}, 20.0)

@@ -156,7 +156,7 @@ def _stopped(
     waited = [one for one in due if one.host in {host for host, _ in removed}]
     if waited:
         _begun(on_event, "the memory of its GPUs to come back", MOST_SECONDS)
-        facts += await_memory(fleet, waited)
+        facts += await_memory(partial(read_gpus, fleet), waited)
     return Stopped(name=group.name, removed=tuple(removed), facts=tuple(facts), logs=tuple(logs))
 
 

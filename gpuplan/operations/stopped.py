@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpuplan.domain.deployment import Deployment
 from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Plan
 from gpuplan.errors import ExitCode, GpuplanError
 
 
@@ -16,6 +17,18 @@ class StoppedByFacts(GpuplanError):
     def __init__(self, facts: Sequence[Fact]) -> None:
         super().__init__(", ".join(fact.code for fact in facts) or "no reason was found")
         self.facts = tuple(facts)
+
+
+class NothingFits(GpuplanError):
+    """No strategy fits; the plan says why."""
+
+    exit_code = ExitCode.NO_FIT
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(
+            "nothing fits, so nothing was started", hint="the plan above says why, and what would make it fit"
+        )
+        self.plan = plan
 
 
 class NotReady(StoppedByFacts):

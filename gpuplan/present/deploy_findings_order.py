@@ -143,14 +143,6 @@ def _no_way(subject: Given, figures: Given) -> Words:
     )
 
 
-def _memory_held(subject: Given, figures: Given) -> Words:
-    return told(
-        f"{_list(subject.get('hosts'))}: memory of what was stopped is not back after {_seconds(figures.get('seconds'))}",
-        ("the next start is tried nevertheless: the engine says if it is short",),
-        "nvidia-smi on the host shows who holds it",
-    )
-
-
 def _interrupted(subject: Given, figures: Given) -> Words:
     return told(
         f"{subject.get('deployment')} was interrupted",
@@ -246,7 +238,6 @@ WORDS: dict[str, Worder] = {
     "GP824": _clock,
     "GP825": _no_way,
     "GP826": _other_name,
-    "GP827": _memory_held,
     "GP828": _no_secret,
     "GP829": _replanned,
 }

@@ -1,4 +1,4 @@
-"""A page for each way the course of a deploy may turn (GP809 to GP827)."""
+"""A page for each way the course of a deploy may turn (GP809 to GP829)."""
 
 from gpuplan.present.page import Page
 from gpuplan.present.page import page as _page
@@ -157,14 +157,6 @@ PAGES: tuple[Page, ...] = (
         "Another server may listen on that port.",
         "gpuplan status shows the ports of ours; ss -ltnp on the host shows who listens.",
         "/v1/models",
-    ),
-    _page(
-        "GP827",
-        "Memory did not come back",
-        "After the old containers were stopped, the devices still report less than 80 % of their memory as free again.",
-        "A process that did not end holds it; the new engine will find too little free memory if it stays so.",
-        "nvidia-smi shows the process. The deploy goes on: the engine decides.",
-        "S4.7",
     ),
     _page(
         "GP828",

@@ -71,7 +71,7 @@ class StreamSocket:
             self._stream.sendall(data)
         except TimeoutError:
             raise
-        except OSError as error:
+        except (OSError, EOFError) as error:  # paramiko's end of the whole connection is no OSError
             raise BrokenPipeError(errno.EPIPE, "the other side stopped listening") from error
 
     def makefile(self, mode: str = "rb", buffering: int | None = None) -> io.BufferedReader:

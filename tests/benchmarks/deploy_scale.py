@@ -24,7 +24,8 @@ from pathlib import Path
 from gpuplan.domain.deployment import State
 from gpuplan.domain.events import At
 from gpuplan.operations.deploy import DeployOptions, deploy
-from gpuplan.operations.deploy_prepare import DeployRequest, look
+from gpuplan.operations.deploy_prepare import look
+from gpuplan.operations.deploy_request import DeployRequest
 from gpuplan.operations.fleet import FleetOptions
 from gpuplan.operations.plan import ServingOptions
 from gpuplan.operations.probe import ProbeOptions

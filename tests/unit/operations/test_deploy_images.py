@@ -5,7 +5,7 @@ import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,11 +14,13 @@ from gpuplan.domain.fact import Severity
 from gpuplan.domain.fleet import Fleet, Host
 from gpuplan.operations.deploy_images import Brought, bring_images
 from gpuplan.operations.image_stores import THIS_MACHINE
-from gpuplan.remote.connection import HostCallFailed
 from gpuplan.remote.docker_engine import Cause, EngineFailed
 from gpuplan.remote.images import ImageDetails, LoadFailed, PullCause, PullFailed
 from tests.image_stores import SIZE, TAG, FakeStores, build, cut, unreached
 from tests.preflights import host as whole_host
+
+if TYPE_CHECKING:
+    from gpuplan.remote.connection import HostCallFailed
 
 HOSTS = ("h1", "h2", "h3")
 

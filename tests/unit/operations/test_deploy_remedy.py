@@ -7,8 +7,9 @@ import pytest
 
 from gpuplan.deploying.diagnose import diagnose
 from gpuplan.deploying.diagnosis import MemberEvidence
-from gpuplan.operations.deploy_prepare import DeployRequest, Prepared, look
+from gpuplan.operations.deploy_prepare import Prepared, look
 from gpuplan.operations.deploy_remedy import flags_of, replanned
+from gpuplan.operations.deploy_request import DeployRequest
 from gpuplan.operations.fleet import FleetOptions
 from gpuplan.operations.plan import ServingOptions
 from gpuplan.present.findings import word

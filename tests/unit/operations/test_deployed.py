@@ -5,45 +5,40 @@ from collections.abc import Sequence
 
 import pytest
 
+from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain import labels
 from gpuplan.domain.plan import Parallelism, Role
-from gpuplan.operations.deployed import (
-    Existing,
-    Found,
-    Generation,
-    found_container,
-    placement_of,
-    ports_of,
-)
+from gpuplan.operations.deployed import Existing, Generation, placement_of, ports_of
 
 HOSTS = ("a", "b")
 
 
 def container(
     host: str, rank: int, *, state: str = "running", health: str | None = "healthy", **more: str
-) -> Found:
+) -> Container:
     members = [{"host": name, "rank": number, "role": _role(number)} for number, name in enumerate(HOSTS)]
-    return Found(
-        host=host,
-        id=f"{host}{rank}",
-        name=more.pop("name", f"gpuplan-m-s0n{rank}"),
-        state=state,
-        health=health,
-        labels={
-            labels.DEPLOYMENT: "m",
-            labels.ROLE: _role(rank),
-            labels.RANK: str(rank),
-            labels.MEMBERS: json.dumps(members),
-            **more,
-        },
-    )
+    name = more.pop("name", f"gpuplan-m-s0n{rank}")
+    given = {
+        labels.DEPLOYMENT: "m",
+        labels.ROLE: _role(rank),
+        labels.RANK: str(rank),
+        labels.MEMBERS: json.dumps(members),
+        **more,
+    }
+    document = {
+        "Id": f"{host}{rank}",
+        "Name": f"/{name}",
+        "State": {"Status": state, "Health": {"Status": health} if health else None},
+        "Config": {"Labels": given},
+    }
+    return container_of(host, document)
 
 
 def _role(rank: int) -> str:
     return "follower" if rank else "leader"
 
 
-def generation(*containers: Found) -> Generation:
+def generation(*containers: Container) -> Generation:
     return Generation(id="g", spec_hash="h", containers=containers)
 
 
@@ -58,7 +53,7 @@ def generation(*containers: Found) -> Generation:
     ],
 )
 def test_a_generation_is_judged_as_a_whole(
-    containers: Sequence[Found], complete: bool, running: bool, serving: bool
+    containers: Sequence[Container], complete: bool, running: bool, serving: bool
 ) -> None:
     made = generation(*containers)
     assert (made.complete, made.running, made.serving) == (complete, running, serving)
@@ -113,15 +108,15 @@ def test_a_container_is_read_from_what_docker_shows() -> None:
         "State": {"Status": "exited", "ExitCode": 3, "Health": {"Status": "unhealthy"}},
         "Config": {"Labels": {labels.PORTS: '{"http": 40000, "ray": [41000, 41099]}'}},
     }
-    found = found_container("a", document)
-    assert (found.name, found.state, found.exit_code, found.health) == (
+    found = container_of("a", document)
+    assert (found.name, found.state, found.member.exit_code, found.health) == (
         "gpuplan-m-s0n0",
         "exited",
         3,
         "unhealthy",
     )
     assert ports_of(found.labels) == {"http": 40000, "ray": [41000, 41099]}
-    assert found_container("a", {}).labels == {}
+    assert container_of("a", {}).labels == {}
 
 
 @pytest.mark.parametrize(
@@ -140,6 +135,8 @@ def test_a_container_is_read_from_what_docker_shows() -> None:
         ),
     ],
 )
-def test_what_is_worth_going_back_to(containers: Sequence[Found], began: bool, meant_to_run: bool) -> None:
+def test_what_is_worth_going_back_to(
+    containers: Sequence[Container], began: bool, meant_to_run: bool
+) -> None:
     made = generation(*containers)
     assert (made.began, made.meant_to_run) == (began, meant_to_run)

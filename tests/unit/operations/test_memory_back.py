@@ -2,16 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain import labels
 from gpuplan.domain.fleet import Gpu, GpuProcess
 from gpuplan.operations.memory_back import Owed, await_memory, owed
 from gpuplan.units import GIB
-
-if TYPE_CHECKING:
-    from gpuplan.operations.reached import ReachedFleet
 
 
 def gpu(free: int, **more: Any) -> Gpu:
@@ -39,7 +36,11 @@ class Hosts:
 
 def waited(hosts: Hosts, seconds: float = 60) -> tuple[Any, ...]:
     due = Owed(host="h", uuid="GPU-1", index=3, free_before=8 * GIB, held=70 * GIB)
-    return await_memory(cast("ReachedFleet", hosts), [due], seconds=seconds, pause=lambda _: None)
+
+    def read(names: Sequence[str]) -> dict[str, Sequence[Gpu]]:
+        return {name: hosts.gpus_now(name) for name in names}
+
+    return await_memory(read, [due], seconds=seconds, pause=lambda _: None)
 
 
 def test_what_is_owed_is_what_was_held() -> None:

@@ -1,5 +1,6 @@
 """Requests to ports through a connection: whole answers, every way to have none, and hosts that forward no ports."""
 
+import re
 import shutil
 import socket
 import threading
@@ -41,11 +42,17 @@ class Server:
                 if self._done.is_set():
                     return
                 peer.settimeout(LONG)
-                while b"\r\n\r\n" not in self.heard or not self.heard.endswith((b"\r\n\r\n", b"END")):
+                while not self._is_whole():
                     self.heard += peer.recv(65536)
                 peer.sendall(self._says)
                 if self._stays:
                     self._done.wait(LONG)
+
+    def _is_whole(self) -> bool:
+        """Head and body: they may come apart."""
+        head, end, body = self.heard.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        return bool(end) and len(body) >= (int(length[1]) if length else 0)
 
     def close(self) -> None:
         self._done.set()
