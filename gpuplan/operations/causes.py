@@ -1,6 +1,7 @@
 """Why a deployment is not running, from the logs and states of all of its members as they are now."""
 
 import time
+from dataclasses import replace
 from functools import partial
 
 from gpuplan.deploying.diagnose import diagnose
@@ -39,7 +40,8 @@ def causes(fleet: ReachedFleet, group: Group, predicted: Prediction) -> tuple[Fa
         )
         for member in members
     )
-    return tuple(diagnose(evidence, predicted, time.time()).facts())
+    told = diagnose(evidence, predicted, time.time()).facts()
+    return tuple(replace(fact, subject={"deployment": group.name, **fact.subject}) for fact in told)
 
 
 def _lines(fleet: ReachedFleet, member: Member) -> tuple[tuple[float | None, str], ...]:

@@ -276,6 +276,8 @@ def _failed(run: Run, watch: Watch, halt: Halted, prepared: Prepared, record: Re
         overdue = all(fact.code == OVERDUE for fact in halt.facts)
         facts = _once((*causes, *halt.facts) if overdue else (*halt.facts, *causes))
     logs = _taken_back(run, watch, record)
+    place = {"deployment": run.spec.name, **({"saved": str(record.directory)} if logs else {})}
+    facts = tuple(replace(fact, subject={**place, **fact.subject}) for fact in facts)
     run.tell(Failed(phase=halt.phase, facts=facts, logs=logs))
     return DeploymentFailed(facts, replace(record.deployment, name=run.spec.name), logs)
 

@@ -332,12 +332,13 @@ class _Bringing:
 
     def _revive(self, host: str) -> None:
         """Wait until the engine answers again; a connection that is gone is opened anew. Raises HostCallFailed."""
+        ends = time.monotonic() + REVIVE_SECONDS
         for left in range(int(REVIVE_SECONDS / PAUSE_SECONDS), -1, -1):
             try:
                 self._stores.inspect(host, self._reference)
                 return
             except HostCallFailed as error:
-                if not left:
+                if not left or time.monotonic() > ends:
                     raise
                 if isinstance(error, ConnectionFailed):
                     with suppress(HostCallFailed):

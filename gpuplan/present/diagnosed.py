@@ -38,11 +38,14 @@ class Told:
         return self._words
 
     def _words(self, subject: Given, figures: Given) -> Words:
+        deployment = subject.get("deployment") or "NAME"
+        saved = subject.get("saved")
         known = {
             **figures,
+            "logs": f"less {saved}/*.log" if saved else f"gpuplan logs {deployment}",
             "place": _place(subject),
             "host": subject.get("host") or "this host",
-            "deployment": subject.get("deployment") or "NAME",
+            "deployment": deployment,
         }
         return told(
             filled(self.headline, known),

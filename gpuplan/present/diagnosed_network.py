@@ -9,7 +9,7 @@ NETWORK = (
         headline="{place}: {joined} of {members} members joined within {seconds} s",
         means="A member did not start, ended before it joined, or cannot reach this host's master port.",
         matters="All members must join before anything is loaded.",
-        hint="look at the missing member first: gpuplan logs {deployment}; gpuplan check tests the ways between hosts",
+        hint="look at the missing member first: {logs}; gpuplan check tests the ways between hosts",
         do=(
             "The missing member's own log says more. If it runs, its way to this host is blocked: members need open TCP "
             "between each other on all ports."
@@ -150,7 +150,7 @@ NETWORK = (
             "this release."
         ),
         matters="It ends with a time-out, or never.",
-        hint="gpuplan logs {deployment} shows which member is behind; env: {NCCL_DEBUG: INFO} tells what NCCL does",
+        hint="{logs} shows which member is behind; env: {NCCL_DEBUG: INFO} tells what NCCL does",
         do=(
             "Compare the members' last lines: the one behind is where to look. The image must be the same everywhere; open "
             "TCP between members; try another release."
@@ -204,7 +204,7 @@ NETWORK = (
         headline="{place}: lost its connection to another member",
         means="What a member prints when another ends. It is never the cause.",
         matters="Members of one server end together; headless ones may go on printing this for ever.",
-        hint="the member that ended first has the cause: gpuplan logs {deployment}",
+        hint="the member that ended first has the cause: {logs}",
         do="Look at the member that ended first. The whole group has to start anew.",
         source="torch.distributed TCPStore and Gloo; vLLM issue 32136",
     ),
@@ -214,7 +214,7 @@ NETWORK = (
         headline="{place}: hangs[ in {call}][, silent for {silent_seconds} s]",
         means="A rank waits for one that no longer answers: it failed unseen, or waits in a collective.",
         matters="/health may answer 200 until a time-out of several minutes.",
-        hint="gpuplan logs {deployment} shows the last line of each member; then stop and deploy again",
+        hint="{logs} shows the last line of each member; then stop and deploy again",
         do="The member with the oldest last line is where to look. Stop the whole group and start it anew.",
         source="vLLM pull request 53597",
     ),

@@ -84,7 +84,7 @@ RAY = (
         headline="{place}: the Ray head did not answer[ for {seconds} s]",
         means="The head ended, or a firewall is between.",
         matters="Nodes end with it, and the group has to start anew.",
-        hint="the head's log has the cause: gpuplan logs {deployment}",
+        hint="the head's log has the cause: {logs}",
         do="Look at the head's log. If it runs, its port cannot be reached from this host.",
         source="measured with Ray 2.60",
     ),
@@ -104,7 +104,7 @@ RAY = (
         headline="{place}: a worker of the Ray cluster died",
         means="The worker's own log, on its node, has the reason.",
         matters="The server ends with it.",
-        hint="gpuplan logs {deployment} --tail 400; on its node /tmp/ray/session_latest/logs/worker-*.err",
+        hint="{logs}; on its node /tmp/ray/session_latest/logs/worker-*.err",
         do="Read the log of the Ray containers, and /tmp/ray/session_latest/logs/worker-*.err in them.",
         source="vLLM v1/executor, ray_executor",
     ),
@@ -155,7 +155,7 @@ RUNS = (
         headline="{place}: the engine ended because another part of it failed",
         means="What the engine prints when one of its processes ends. It is never the cause.",
         matters="The cause stands above it, or in another member's log.",
-        hint="the cause is told first; all lines: gpuplan logs {deployment}",
+        hint="the cause is told first; all lines: {logs}",
         do="Look above it, and in the other members' logs.",
         source="vLLM v1/engine/core.py and v1/executor/multiproc_executor.py",
     ),
@@ -168,7 +168,7 @@ RUNS = (
             "137 is a kill (want of memory, or a stop that took too long), 139 a crash, 143 a stop, 132 a CPU without the "
             "instructions the image needs."
         ),
-        hint="sudo dmesg -T | tail -50 on {host} shows kills and crashes; gpuplan logs {deployment} what it did last",
+        hint="sudo dmesg -T | tail -50 on {host} shows kills and crashes; {logs} what it did last",
         do=(
             "137: sudo dmesg -T | grep -i 'killed process'. 139: a crash in a library, try another release. 132: the CPU "
             "lacks AVX: another host. 143: somebody stopped it."
@@ -181,7 +181,7 @@ RUNS = (
         headline="{place}: failed, and the cause was not recognised[ (exit code {exit_code}: {meaning})]",
         means="The logs hold no words that are known. The last lines are quoted as they are, nothing is guessed.",
         matters="New releases print new words.",
-        hint="read all of it: gpuplan logs {deployment}",
+        hint="read all of it: {logs}",
         do=(
             "Read the member's log; the line before the last traceback mostly names the cause. A log that ends this way is "
             "worth a report, so that its words become known."

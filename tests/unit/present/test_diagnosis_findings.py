@@ -172,3 +172,16 @@ def test_the_command_names_the_deployment() -> None:
 )
 def test_a_template_leaves_out_what_is_unknown(template: str, figures: dict[str, Any], said: str) -> None:
     assert filled(template, figures) == said
+
+
+@pytest.mark.parametrize(
+    ("subject", "command"),
+    [
+        ({"deployment": "tiny"}, "gpuplan logs tiny"),
+        ({"deployment": "tiny", "saved": "/state/tiny/1"}, "less /state/tiny/1/*.log"),
+    ],
+)
+def test_the_way_to_the_logs_is_where_they_are(subject: dict[str, str], command: str) -> None:
+    """After a deploy was taken back there are no containers whose logs could be asked for."""
+    fact = Fact(code="GP799", severity=Severity.ERROR, subject={"host": "a", **subject}, figures={})
+    assert command in (word(fact).hint or "")
