@@ -46,7 +46,7 @@ Export = Annotated[
     typer.Option("--export", metavar="compose|systemd|script", help="Write the containers as files instead."),
 ]
 Into = Annotated[
-    str, typer.Option("--into", metavar="DIR", help="Directory --export writes to (default: here).")
+    str, typer.Option("--into", metavar="DIR", help="Directory --export writes to.")
 ]
 Timeout = Annotated[
     int | None,

@@ -212,7 +212,6 @@ def restarted(site: Site, host: str) -> None:
         ("create", A, "kill_sshd"),
         ("start", B, "link_down"),
         ("load", A, "link_down"),
-        ("load", B, "kill_sshd"),
     ],
 )
 def test_a_host_that_is_cut_off(site: Site, step: str, host: str, fault: str) -> None:
