@@ -45,9 +45,7 @@ Export = Annotated[
     str | None,
     typer.Option("--export", metavar="compose|systemd|script", help="Write the containers as files instead."),
 ]
-Into = Annotated[
-    str, typer.Option("--into", metavar="DIR", help="Directory --export writes to.")
-]
+Into = Annotated[str, typer.Option("--into", metavar="DIR", help="Directory --export writes to.")]
 Timeout = Annotated[
     int | None,
     typer.Option(
