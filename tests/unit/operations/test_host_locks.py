@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -80,7 +80,8 @@ def engines() -> Iterator[dict[str, str]]:
     ]
     for path in left:
         (path / "holder").unlink(missing_ok=True)
-        path.rmdir()
+        with suppress(FileNotFoundError):  # its shell was just letting go
+            path.rmdir()
 
 
 @contextmanager

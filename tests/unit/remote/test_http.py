@@ -3,6 +3,7 @@
 import re
 import shutil
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def connection(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Local
         opened = LocalConnection()
     else:
         for name in ("sh", "head", "cat", request.param):
-            found = shutil.which(name)
+            found = sys.executable if name == "python3" else shutil.which(name)
             if found is None:
                 pytest.skip(f"{name} is not here")
             (tmp_path / name).symlink_to(found)
