@@ -272,10 +272,13 @@ def _groups(pattern: str) -> list[Path]:
 
 
 def _remove_cgroups(name: str) -> None:
-    """Remove empty control groups below `name`, in whichever hierarchy, the inner ones first."""
+    """Remove empty control groups below `name`, in whichever hierarchy, the inner ones first.
+
+    Another run may be removing the same ones: `os.walk` takes what vanishes under it as empty.
+    """
     for top in _groups(name):
-        for path in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
-            wait_for(f"an empty control group {path}", partial(_removed, path))
+        for path, _, _ in os.walk(top, topdown=False):
+            wait_for(f"an empty control group {path}", partial(_removed, Path(path)))
 
 
 def _removed(path: Path) -> bool:
