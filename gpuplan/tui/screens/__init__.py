@@ -1,0 +1,1 @@
+"""One screen a module: wiring of widgets to the app's state and commands."""

@@ -1,0 +1,25 @@
+"""The fleet screen."""
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from gpuplan.tui import commands
+from gpuplan.tui.state import NOTHING_READ, FleetState, GpuKey
+from gpuplan.tui.widgets.rows import Rows
+
+
+class FleetScreen(Screen[None]):
+    """Fleet."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*commands.bindings(commands.Place.FLEET)]
+    state: reactive[FleetState] = reactive(NOTHING_READ)
+    marked: reactive[frozenset[GpuKey]] = reactive(frozenset())
+
+    def compose(self) -> ComposeResult:
+        yield Rows(id="fleet-rows")
+        yield Footer()

@@ -1,0 +1,1 @@
+"""Widgets that know rows and documents, not fleets or plans."""
