@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -15,12 +16,14 @@ from tests.hosts.fleet import STAND_IN, Fleet, TestHost
 from tests.hosts.images import archive
 from tests.registry import registry_at
 
-KEY = "sk-planted-0123456789abcdefghij"
-OTHER_KEY = "planted-word-of-a-key-4711"
-TOKEN = "hf_PlantedAbCdEfGhIjKlMnOpQrStUv"
-UNUSED = "hf_UnusedQwErTyUiOpAsDfGhJkLzXcVb"
-PASSWORD = "planted correct-horse battery"
-REGISTRY = "planted-registry-password"
+OWN = secrets.token_hex(4)
+"""In every planted value: command lines of another run of these tests on this machine are not this one's."""
+KEY = f"sk-planted-0123456789abcdefghij{OWN}"
+OTHER_KEY = f"planted-word-of-a-key-4711-{OWN}"
+TOKEN = f"hf_PlantedAbCdEfGhIjKlMnOpQrStUv{OWN}"
+UNUSED = f"hf_UnusedQwErTyUiOpAsDfGhJkLzXcVb{OWN}"
+PASSWORD = f"planted correct-horse battery {OWN}"
+REGISTRY = f"planted-registry-password-{OWN}"
 SECRETS = (KEY, OTHER_KEY, TOKEN, UNUSED, PASSWORD, REGISTRY)
 ENCODED = base64.b64encode(f"robot:{REGISTRY}".encode()).decode()
 PLACE = "/run/gpuplan/secrets"
