@@ -52,6 +52,9 @@ class Try:
     detail: str = ""
 
 
+ENDED_EARLY = "the session ended early"
+
+
 class ListenerFailed(Exception):
     """The program does not run on the host; one sentence says why."""
 
@@ -109,6 +112,9 @@ class Listener:
         try:
             stream.sendall(program)
             words = listener._line(time.monotonic() + LISTEN_SECONDS)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            stream.close()
+            raise ListenerFailed(ENDED_EARLY) from error
         except (OSError, ConnectionFailed) as error:
             stream.close()
             raise ListenerFailed(str(error) or "the session ended") from error
@@ -166,7 +172,7 @@ class Listener:
             self._stream.settimeout(left)
             chunk = self._stream.recv(65536)
             if not chunk:
-                raise OSError("the session ended early" + self._last_words())
+                raise OSError(ENDED_EARLY + self._last_words())
             seen += len(chunk)
             self._buffer += chunk
 
