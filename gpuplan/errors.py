@@ -31,6 +31,10 @@ class UsageError(GpuplanError):
     """A flag, an argument or an argument's value is wrong."""
 
 
+class NoDeployment(UsageError):
+    """No host knows a deployment of that name."""
+
+
 class InventoryError(GpuplanError):
     """The inventory or a snapshot is wrong; the message starts with file, line and key where they are known."""
 

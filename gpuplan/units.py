@@ -36,6 +36,12 @@ def round_up(value: int, multiple: int) -> int:
     return ceil_div(value, multiple) * multiple
 
 
+def plural(number: int, noun: str) -> str:
+    """`1 GPU`, `3 GPUs`, `1,000 GPUs`."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
 def parse_size(text: str) -> int:
     """Read `80GiB`, `79.19GiB`, `80GB` (decimal), `512MiB` or plain bytes as bytes.
 

@@ -12,6 +12,7 @@ from gpuplan.errors import ExitCode, GpuplanError
 from gpuplan.version import __version__
 
 COMMANDS = (
+    "tui",
     "init",
     "probe",
     "check",
@@ -20,6 +21,7 @@ COMMANDS = (
     "status",
     "logs",
     "stop",
+    "restart",
     "unlock",
     "estimate",
     "explain",
@@ -45,9 +47,16 @@ def root(
     """Whether a language model fits on your GPU hosts, where, with which flags, why not, and what would make it fit.
 
     Everything after -- is passed to vLLM in vLLM's own syntax and read by the planner first.
+
+    Without a command: `gpuplan tui`.
     """
     del version
     if context.invoked_subcommand is None:
+        from gpuplan.cli.tui import has_terminal, open_plain
+
+        if has_terminal():
+            open_plain(context)
+            return
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(ExitCode.USAGE)
 

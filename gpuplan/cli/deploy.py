@@ -7,13 +7,14 @@ import typer
 
 from gpuplan.cli import options as o
 from gpuplan.cli import output
-from gpuplan.errors import ExitCode, GpuplanError, UsageError
+from gpuplan.cli.told import worded
+from gpuplan.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from gpuplan.domain.deployment import Deployment
     from gpuplan.operations.deploy_prepare import Prepared
     from gpuplan.operations.deploy_request import DeployRequest
-    from gpuplan.operations.stopped import Interrupted, NothingFits, StoppedByFacts
+    from gpuplan.operations.stopped import Interrupted, NothingFits
 
 HELP = (
     "Plan, confirm, launch the containers over SSH, wait until the model answers. All or nothing: a failure or Ctrl-C "
@@ -23,7 +24,6 @@ HELP = (
 EXAMPLE = (
     "Example: gpuplan deploy Qwen/Qwen3-32B -i inventory.yaml --yes --context 32768 -- --max-num-seqs 64"
 )
-MOST_TOLD = 6
 EXPORTS = ("compose", "systemd", "script")
 
 Reference = Annotated[
@@ -194,7 +194,7 @@ def _look(request: "DeployRequest", export: str | None, into: str, output_format
         _show_plan(nothing, output_format)
         raise
     except StoppedByFacts as stopped:
-        raise _worded(stopped) from stopped
+        raise worded(stopped) from stopped
     if export is None:
         if output_format is o.OutputFormat.JSON:
             from gpuplan.present.deployment_document import dry_run_document
@@ -257,7 +257,7 @@ def _deploy(
             _say_left(interrupted)
             raise
         except StoppedByFacts as stopped:
-            told = _worded(stopped)
+            told = worded(stopped)
             if as_json and isinstance(stopped, DeploymentFailed):
                 _show(replace(stopped.deployment, message=told.message))
             raise told from stopped
@@ -288,29 +288,6 @@ def _say_left(interrupted: "Interrupted") -> None:
         output.remark(f"gpuplan status shows it; gpuplan stop {interrupted.deployment.name} removes it")
     elif interrupted.deployment.name:
         output.remark(f"{interrupted.deployment.name}: everything was taken back")
-
-
-class _Told(GpuplanError):
-    """Facts in words, with the exit status they stand for."""
-
-    def __init__(self, message: str, hint: str | None, exit_code: ExitCode) -> None:
-        super().__init__(message, hint=hint)
-        self.exit_code = exit_code
-
-
-def _worded(stopped: "StoppedByFacts") -> _Told:
-    """A headline each, the reasons of the first, the first hint there is."""
-    from gpuplan.present.findings import word
-
-    told = [word(fact) for fact in stopped.facts[:MOST_TOLD]]
-    lines = [f"{stopped.about}: {told[0].headline if told else 'no reason was found'}"]
-    lines += [f"  {reason}" for one in told[:1] for reason in one.because]
-    lines += [f"also: {one.headline}" for one in told[1:]]
-    hint = next((one.hint for one in told if one.hint), None)
-    logs = getattr(stopped, "logs", ())
-    if logs:
-        lines.append(f"logs: {', '.join(logs[:4])}")
-    return _Told("\n".join(lines), hint, stopped.exit_code)
 
 
 def _show_plan(nothing: "NothingFits", output_format: o.OutputFormat) -> None:

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 KNOWN_HOSTS = "known_hosts"
 
 
-def probe_options(host_key: str | None, jobs: int | None) -> "ProbeOptions":
-    """Options of a probe; `host_key` is ask, strict or accept-new. UsageError for anything else."""
+def probe_options(
+    host_key: str | None, jobs: int | None, person: "Questions | None" = None
+) -> "ProbeOptions":
+    """Options of a probe; `host_key` is ask, strict or accept-new. UsageError for anything else.
+
+    `person` is asked instead of whoever sits at the terminal.
+    """
     from gpuplan.operations.probe import JOBS, MOST_JOBS, ProbeOptions
     from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
     from gpuplan.sources.inventory_yaml import config_directory
@@ -38,7 +43,7 @@ def probe_options(host_key: str | None, jobs: int | None) -> "ProbeOptions":
             known_hosts=(config_directory(os.environ) or home / ".config" / "gpuplan") / KNOWN_HOSTS,
             home=home,
             policy=HostKeyPolicy(host_key or HostKeyPolicy.ASK),
-            questions=_questions(),
+            questions=person or _questions(),
             environ=os.environ,
         ),
         jobs=jobs or JOBS,

@@ -1,15 +1,14 @@
 """`gpuplan stop NAME`: end a deployment."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from gpuplan.cli import changing, output
 from gpuplan.cli import options as o
-from gpuplan.cli import output
-from gpuplan.errors import ExitCode, UsageError
+from gpuplan.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuplan.domain.events import Event
     from gpuplan.operations.stop import Intended, Stopped
 
 HELP = (
@@ -20,25 +19,10 @@ EXAMPLE = "Example: gpuplan stop qwen3-32b --drain 120 --yes"
 
 
 def command(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The deployment, as `gpuplan status` shows it.")
-    ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    drain: Annotated[
-        int | None,
-        typer.Option(
-            "--drain",
-            parser=o._whole("--drain"),
-            metavar="SECONDS",
-            help="How long requests in flight may take to end (default 30; 0: cut them off).",
-        ),
-    ] = None,
-    wait: Annotated[
-        int | None,
-        typer.Option(
-            "--wait", parser=o._whole("--wait"), metavar="SECONDS", help="Wait for another run on its hosts."
-        ),
-    ] = None,
+    name: changing.Name,
+    yes: changing.Yes = False,
+    drain: changing.Drain = None,
+    wait: changing.Wait = None,
     inventory: o.Inventory = None,
     host: o.Hosts = None,
     label: o.Labels = None,
@@ -50,22 +34,18 @@ def command(
     from gpuplan.cli.progress import STATUS
     from gpuplan.operations.stop import DRAIN_SECONDS, StopChoice, stop
 
-    for option, given in (("--drain", drain), ("--wait", wait)):
-        if given is not None and given < 0:
-            raise UsageError(
-                f"{option} {given}: must not be negative", hint=f"write {option} 0 for not at all"
-            )
-    if not yes and not output.can_ask():
-        raise UsageError(
-            "stop asks before it ends anything, and there is no terminal to ask on", hint="add --yes"
-        )
+    changing.refuse_senseless("stop", yes=yes, drain=drain, wait=wait)
     meant = o.fleet_options(
         inventory=inventory, snapshot=None, hosts=host, labels=label, host_key=host_key, jobs=jobs
     )
     choice = StopChoice(drain_seconds=DRAIN_SECONDS if drain is None else drain, wait_seconds=wait or 0)
     try:
         stopped = stop(
-            meant, name, choice, lambda intended: _confirmed(intended, choice.drain_seconds, yes=yes), _tell
+            meant,
+            name,
+            choice,
+            lambda intended: _confirmed(intended, choice.drain_seconds, yes=yes),
+            changing.tell,
         )
     finally:
         STATUS.clear()
@@ -85,23 +65,6 @@ def _confirmed(intended: "Intended", drain: int, *, yes: bool) -> bool:
     ]
     output.talk(intent_text(intended.deployment, containers, intended.silent, drain, output.width()))
     return yes or output.asked("Stop and remove these containers?")
-
-
-def _tell(event: "Event") -> None:
-    """The course of it on the status line; remarks stay."""
-    from gpuplan.cli.progress import STATUS
-    from gpuplan.domain.events import PhaseStarted, Remark
-    from gpuplan.present.findings import word
-
-    match event:
-        case PhaseStarted(awaits=awaits, deadline_seconds=seconds):
-            limit = f" (at most {seconds:.0f} s)" if seconds is not None else ""
-            STATUS.show(f"stop: waiting for {awaits}{limit}")
-        case Remark(fact=fact):
-            STATUS.clear()
-            output.remark(word(fact).headline)
-        case _:
-            pass
 
 
 def _show(stopped: "Stopped", output_format: o.OutputFormat) -> None:

@@ -45,7 +45,7 @@ def _unknown_option(option: str, command: str, known: list[str]) -> UsageError:
     from gpuplan.sources.catalogue.names import near_misses
 
     dashed = option.replace("_", "-")
-    takes_engine = command.endswith((" plan", " estimate"))
+    takes_engine = command.endswith((" plan", " estimate", " tui"))
     if takes_engine and dashed in spellings():
         flag = spellings()[dashed].flag
         value = " VALUE" if flag.takes_value else ""

@@ -94,6 +94,8 @@ class MemoryEstimate:
     """Longest context one request could have; 0 when not even one block fits."""
     concurrency_at: tuple[tuple[int, float], ...]
     """(context, concurrent requests) for 8k, 32k and the longest."""
+    concurrency_curve: tuple[tuple[int, float], ...] = ()
+    """The same for 4k, doubled up to the longest."""
     engine: EngineAnswer
     kv_needed_bytes: int
     """For the asked concurrency at max_model_len, on the fullest rank."""

@@ -18,12 +18,15 @@ __all__ = [
     "CacheSettings",
     "Pool",
     "StageGeometry",
+    "concurrency_curve",
     "geometry",
     "largest_context",
     "pool",
     "usable_bytes",
 ]
 
+SHORTEST_IN_CURVE = 4096
+"""Tokens."""
 UNBOUNDED = 2**24
 """Longest context considered where a config states none (tokens)."""
 
@@ -101,9 +104,8 @@ def pool(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings, co
     blocks = _blocks(pairs, settings)
     if blocks is None:
         return Pool(blocks=0, tokens=0, concurrency=float(settings.max_num_seqs))
-    stage = max((stage for stage, _ in pairs), key=lambda item: item.block_bytes)
-    needed = stage.blocks_for(context)
-    concurrency = blocks / needed if needed else float(settings.max_num_seqs)
+    stage = _largest(pairs)
+    concurrency = _at_once(blocks, stage, settings, context)
     match tokens_line(settings.version):
         case TokensLine.CONCURRENCY:
             tokens = int(concurrency * context)
@@ -112,6 +114,37 @@ def pool(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings, co
         case _:
             tokens = blocks * stage.block_size
     return Pool(blocks=blocks, tokens=tokens, concurrency=concurrency)
+
+
+def _largest(pairs: Sequence[tuple[StageGeometry, int]]) -> StageGeometry:
+    return max((stage for stage, _ in pairs), key=lambda item: item.block_bytes)
+
+
+def _at_once(blocks: int, stage: StageGeometry, settings: CacheSettings, context: int) -> float:
+    needed = stage.blocks_for(context)
+    return blocks / needed if needed else float(settings.max_num_seqs)
+
+
+def concurrency_curve(
+    pairs: Sequence[tuple[StageGeometry, int]],
+    settings: CacheSettings,
+    longest: int,
+    lengths: Sequence[int] = (),
+) -> tuple[tuple[int, float], ...]:
+    """(context, requests of it that fit at once) for 4k, doubled up to `longest`, and for `lengths` up to it."""
+    blocks = _blocks(pairs, settings)
+    stage = _largest(pairs)
+    wanted, length = {longest, *(one for one in lengths if one <= longest)}, SHORTEST_IN_CURVE
+    while length < longest:
+        wanted.add(length)
+        length *= 2
+    return tuple(
+        (
+            length,
+            float(settings.max_num_seqs) if blocks is None else _at_once(blocks, stage, settings, length),
+        )
+        for length in sorted(wanted)
+    )
 
 
 def largest_context(

@@ -17,6 +17,8 @@ from gpuplan.operations.reached import ReachedFleet
 LAST_LINES = 6000
 """Of a log: a root cause is earlier than what follows from it, and engines that fail do not print for long."""
 READ_SECONDS = 30.0
+EARLY_SECONDS = 0.5
+"""A program may print before its engine has noted that it runs."""
 
 
 def causes(fleet: ReachedFleet, group: Group, predicted: Prediction) -> tuple[Fact, ...]:
@@ -44,8 +46,16 @@ def causes(fleet: ReachedFleet, group: Group, predicted: Prediction) -> tuple[Fa
     return tuple(replace(fact, subject={"deployment": group.name, **fact.subject}) for fact in told)
 
 
+def since_start(member: Member) -> float | None:
+    """Seconds since 1970 by its host's clock from which on a log is of its last start; None: from the beginning."""
+    began = seconds(member.started_at) if member.started_at is not None else None
+    return max(0.0, began - EARLY_SECONDS) if began is not None else None
+
+
 def _lines(fleet: ReachedFleet, member: Member) -> tuple[tuple[float | None, str], ...]:
+    """Of its last start: what it printed before says nothing about this end."""
     from gpuplan.remote.containers import logs
 
-    with logs(fleet.engine_of(member.host), member.id, tail=LAST_LINES, follow=False) as stream:
+    engine = fleet.engine_of(member.host)
+    with logs(engine, member.id, since=since_start(member), tail=LAST_LINES, follow=False) as stream:
         return tuple((seconds(line.at), masked(line.text)) for line in stream)

@@ -103,11 +103,26 @@ def look(request: DeployRequest) -> Prepared:
         with opened_fleet(request, wanted) as opened:
             return prepare(opened, wanted)
     fleet = read_fleet(request.fleet, None if request.fleet.snapshot is not None else wanted.inventory)
+    return look_on(fleet, wanted)
+
+
+def look_on(
+    fleet: Fleet,
+    wanted: Wanted,
+    planned: Candidate | None = None,
+    *,
+    secrets: Mapping[str, str] | None = None,
+) -> Prepared:
+    """The same on a fleet that was read, its hosts not asked again; `planned`: this candidate, not the recommended one.
+
+    `secrets`: those there are; None: as arguments, inventory and this machine have them. Raises NothingFits, FleetChanged.
+    """
     name = wanted.name or default_name(named_model(wanted).name)
     question = _question(wanted, released(fleet, name))
-    candidate = _chosen(wanted, question, None)
+    candidate = _chosen(wanted, question, None) if planned is None else _unchanged(planned, question)
     place = assumed_place(wanted, candidate)
-    return _compiled(wanted, name, question, candidate, place, taken=taken_ports(fleet, replacing=name))
+    taken = taken_ports(fleet, replacing=name)
+    return _compiled(wanted, name, question, candidate, place, taken=taken, secrets=secrets)
 
 
 def prepare(opened: "OpenFleet", wanted: Wanted) -> Prepared:
@@ -224,7 +239,7 @@ def _on_hosts(
 ) -> Prepared:
     """Compiled for hosts that can be asked where the model lies and what holds their ports."""
     hosts = tuple(dict.fromkeys(placed.host for placed in candidate.placement))
-    _require_ready(opened.fleet, hosts, candidate)
+    require_ready(opened.fleet, hosts, candidate)
     engine = wanted.workload.engine
     place = locate(
         wanted.asked.reference or wanted.model.path,
@@ -276,8 +291,9 @@ def _compiled(
     taken: Mapping[str, frozenset[int]],
     preferred: Mapping[tuple[int, str], int] | None = None,
     facts: ImageFacts | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Prepared:
-    known = _secrets(wanted, model)
+    known = dict(secrets) if secrets is not None else _secrets(wanted, model)
     compile_request = CompileRequest(
         name=name,
         candidate=candidate,
@@ -343,7 +359,7 @@ def _image(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
     return choice.reference
 
 
-def _require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> None:
+def require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> None:
     """Raise NotReady where Docker, the driver or the toolkit of a chosen host is not in order (GP809)."""
     del candidate
     facts = []

@@ -9,6 +9,7 @@ from gpuplan.domain.events import MemberSeen, Phase
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Halted, Run, host_lost
 from gpuplan.operations.evidence import refusal_facts
+from gpuplan.units import plural
 
 if TYPE_CHECKING:
     from gpuplan.domain.fact import Fact
@@ -18,7 +19,9 @@ CREATE_SECONDS = 120.0
 
 def create_all(run: Run) -> None:
     """Every container of the spec exists afterwards, with its secrets inside, none started. Raises Halted."""
-    run.tell.phase(Phase.CREATE, f"{len(run.spec.containers)} containers to be created", CREATE_SECONDS)
+    run.tell.phase(
+        Phase.CREATE, f"{plural(len(run.spec.containers), 'container')} to be created", CREATE_SECONDS
+    )
     for host in run.lost_locks():
         raise host_lost(
             Phase.CREATE, host, "the lock that keeps other deploys away was lost with its connection"
@@ -36,7 +39,9 @@ def start_all(run: Run, on_started: Callable[[ContainerSpec], None]) -> None:
     `on_started` is told of each at once. Raises Halted.
     """
     start = partial(_start, run, on_started)
-    run.tell.phase(Phase.START, f"{len(run.spec.containers)} containers to start", run.patience.request)
+    run.tell.phase(
+        Phase.START, f"{plural(len(run.spec.containers), 'container')} to start", run.patience.request
+    )
     run.started = True
     direct = [server for server in run.spec.servers if server.launch is not Launch.RAY]
     leaders = [_first(run, server) for server in direct]

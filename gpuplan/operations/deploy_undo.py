@@ -10,6 +10,7 @@ from gpuplan.domain.events import Phase, Undone
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
 from gpuplan.operations.deploy_watch import RECONNECT_SECONDS, reconnect
+from gpuplan.units import plural
 
 REMOVE_SECONDS = 90.0
 AGAIN_SECONDS = 30.0
@@ -44,7 +45,9 @@ def undo(run: Run) -> None:
 
 def remove_aside(run: Run) -> None:
     """What was replaced is not needed any more."""
-    run.tell.phase(Phase.CLEAN, f"{len(run.aside)} replaced containers to be removed", REMOVE_SECONDS)
+    run.tell.phase(
+        Phase.CLEAN, f"{plural(len(run.aside), 'replaced container')} to be removed", REMOVE_SECONDS
+    )
 
     def remove(host: str) -> set[str]:
         from gpuplan.remote import containers as remote

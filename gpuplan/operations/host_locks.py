@@ -187,7 +187,7 @@ def described(holder: Holder) -> str:
     """`alice@laptop deploys qwen3 there since 2026-11-22T01:20:00Z (process 4711)`."""
     if not holder.who:
         return "somebody works on it who has left no name"
-    does = "stops" if holder.purpose == "stop" else "deploys"
+    does = {"stop": "stops", "restart": "restarts"}.get(holder.purpose, "deploys")
     what = f"{does} {holder.deployment}" if holder.deployment else "works"
     since = f" since {holder.since}" if holder.since else ""
     return f"{holder.who} {what} there{since} (process {holder.pid})"

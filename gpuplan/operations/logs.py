@@ -12,8 +12,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from gpuplan.remote.connection import Connection, HostCallFailed
 from gpuplan.sources.documents import did_you_mean, shown
 
 if TYPE_CHECKING:
+    from gpuplan.operations.probe import ProbeOptions
     from gpuplan.remote.containers import LogLine, LogStream
 
 WINDOW_SECONDS = 0.3
@@ -39,6 +40,8 @@ WINDOW_SECONDS = 0.3
 OVERLAP = 10**9
 """Nanoseconds read again after a reconnect: two outputs of a process may be written down in the wrong order."""
 BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+STOP_SECONDS = 0.2
+"""Within which it is noticed that nobody wants to read on."""
 ATTEMPTS = 3
 """How often a log that is not followed is taken up again."""
 WORTH_CORRECTING = 0.5
@@ -83,12 +86,37 @@ def read_logs(
     choice: LogChoice,
     begin: Callable[[Sequence[Member]], Sink],
     talk: Talk,
+    stop: threading.Event | None = None,
 ) -> None:
     """Give every line to what `begin` returns for the members that were found; returns when all of them have ended.
 
-    `talk` is told of members that cannot be read and of connections that come and go. Raises UsageError.
+    `talk` is told of members that cannot be read and of connections that come and go. Once `stop` is set nothing more
+    is told, connections are closed, and it returns within a second. Raises UsageError.
     """
     since = since_seconds(choice.since, time.time())
+    stop = stop or threading.Event()
+
+    def told(text: str) -> None:
+        if not stop.is_set():
+            talk(text)
+
+    with _ended_by(stop, options) as stoppable:
+        try:
+            _read(stoppable, name, choice, begin, told, stop, since)
+        except (UsageError, HostCallFailed):
+            if not stop.is_set():  # else hosts were silent because they were no longer waited for
+                raise
+
+
+def _read(
+    options: FleetOptions,
+    name: str,
+    choice: LogChoice,
+    begin: Callable[[Sequence[Member]], Sink],
+    talk: Talk,
+    stop: threading.Event,
+    since: float | None,
+) -> None:
     with reached(options) as fleet:
         seen = observe(fleet)
         group = find(seen, name)
@@ -107,9 +135,36 @@ def read_logs(
                 )
         sink = begin([source.member for source in sources])
         for printed in _merged(sources, choice, since):
+            if stop.is_set():
+                return
             sink(printed)
         if choice.follow:
-            _follow(sources, sink)
+            _follow(sources, sink, stop)
+
+
+@contextmanager
+def _ended_by(stop: threading.Event, options: FleetOptions) -> Iterator[FleetOptions]:
+    """Options whose connections are all ended when `stop` is set."""
+    reach = options.reach
+    assert reach is not None
+    ended = threading.Event()
+
+    def watched() -> "ProbeOptions":
+        probe = reach()
+
+        def wait() -> None:
+            while not ended.is_set():
+                if stop.wait(STOP_SECONDS):
+                    probe.ssh.cancellation.cancel()
+                    return
+
+        threading.Thread(target=wait, daemon=True, name="logs stop").start()
+        return probe
+
+    try:
+        yield replace(options, reach=watched)
+    finally:
+        ended.set()
 
 
 def since_seconds(text: str | None, now: float) -> float | None:
@@ -262,8 +317,8 @@ def _merged(sources: Sequence[_Source], choice: LogChoice, since: float | None) 
         yield printed
 
 
-def _follow(sources: Sequence[_Source], sink: Sink) -> None:
-    """Give lines on in order, each held back for a moment, until every container has ended."""
+def _follow(sources: Sequence[_Source], sink: Sink, stop: threading.Event | None = None) -> None:
+    """Give lines on in order, each held back for a moment, until every container has ended or `stop` is set."""
     heard: queue.SimpleQueue[tuple[float, int, Printed] | None] = queue.SimpleQueue()
 
     def listen(source: _Source) -> None:
@@ -279,9 +334,9 @@ def _follow(sources: Sequence[_Source], sink: Sink) -> None:
     waiting: list[tuple[int, int, float, Printed]] = []
     listening, number = len(sources), 0
     try:
-        while listening or waiting:
+        while (listening or waiting) and not (stop is not None and stop.is_set()):
             with suppress(queue.Empty):
-                entry = heard.get(timeout=WINDOW_SECONDS / 3 if waiting else 0.5)
+                entry = heard.get(timeout=WINDOW_SECONDS / 3 if waiting else STOP_SECONDS)
                 if entry is None:
                     listening -= 1
                 else:

@@ -51,9 +51,18 @@ def read_model(reference: str, engine: EngineArguments, category: Category | Non
 
     Raises ModelError when it cannot be read or makes no sense.
     """
-    repository = model_files.open_model(
-        _with_revision(reference, engine), catalogue_lookup=catalogue.lookup, near_names=catalogue.near
+    return model_of(open_repository(reference, engine), engine, category)
+
+
+def open_repository(reference: str, engine: EngineArguments) -> Repository:
+    """The files of the model a user named, at the revision the engine is given. Raises ModelError."""
+    return model_files.open_model(
+        with_revision(reference, engine), catalogue_lookup=catalogue.lookup, near_names=catalogue.near
     )
+
+
+def model_of(repository: Repository, engine: EngineArguments, category: Category | None = None) -> Model:
+    """Describe a repository that was opened. Raises ModelError when it makes no sense."""
     try:
         profile, notes = profile_of(repository, engine, category)
     except ConfigError as error:
@@ -72,12 +81,17 @@ def claimed_model(reference: str, engine: EngineArguments, category: Category | 
     try:
         return read_model(reference, engine, category)
     except ModelError as error:
-        return Model(
-            profile=nothing_known(reference),
-            category=category or Category.LLM,
-            path=reference,
-            notes=(f"{error.message}: divisibility by heads and layers is not checked",),
-        )
+        return unreadable_model(reference, category, error)
+
+
+def unreadable_model(reference: str, category: Category | None, error: ModelError) -> Model:
+    """A model of which nothing but the name is known, and why."""
+    return Model(
+        profile=nothing_known(reference),
+        category=category or Category.LLM,
+        path=reference,
+        notes=(f"{error.message}: divisibility by heads and layers is not checked",),
+    )
 
 
 def nothing_known(name: str) -> ModelProfile:
@@ -101,7 +115,8 @@ def nothing_known(name: str) -> ModelProfile:
     )
 
 
-def _with_revision(reference: str, engine: EngineArguments) -> str:
+def with_revision(reference: str, engine: EngineArguments) -> str:
+    """MODEL with the revision of `--revision`, unless it names one itself."""
     if engine.revision and "@" not in reference:
         return f"{reference}@{engine.revision}"
     return reference

@@ -4,7 +4,7 @@ Labels are all there is to find deployments by; a host that does not answer leav
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -54,9 +54,10 @@ class Answered:
     load: Load | None = None
 
 
-def observe(fleet: ReachedFleet) -> Observation:
-    """List our containers and locks on every host that was reached, all at once. Never raises for a host."""
-    outcomes = on_each({name: partial(_look, fleet, name) for name in fleet.connections}, LIST_SECONDS)
+def observe(fleet: ReachedFleet, only: Collection[str] | None = None) -> Observation:
+    """List our containers and locks on every host that was reached (or on some), all at once. Never raises for a host."""
+    asked = [name for name in fleet.connections if only is None or name in only]
+    outcomes = on_each({name: partial(_look, fleet, name) for name in asked}, LIST_SECONDS)
     silent = dict(fleet.silent)
     found: list[Container] = []
     holders: dict[str, Holder] = {}
@@ -68,9 +69,7 @@ def observe(fleet: ReachedFleet) -> Observation:
         found += containers
         if holder is not None:
             holders[name] = holder
-    return Observation(
-        groups=grouped(found, set(fleet.connections) - set(silent)), silent=silent, holders=holders
-    )
+    return Observation(groups=grouped(found, set(asked) - set(silent)), silent=silent, holders=holders)
 
 
 def ask_servers(fleet: ReachedFleet, group: Group) -> dict[int, Answered]:

@@ -39,7 +39,7 @@ class Progress:
     done: int
     failed: int
     last: Host
-    """The host that has just been read."""
+    """The host that has just been read, under what the inventory says of it."""
 
     @property
     def waiting(self) -> int:
@@ -267,7 +267,8 @@ def _read_all(
                 readings[host.name] = reading
                 failed += host.status is not HostStatus.OK
                 if on_progress is not None:
-                    on_progress(Progress(total=len(entries), done=len(readings), failed=failed, last=host))
+                    last = _finished(entries[call.number], host)
+                    on_progress(Progress(total=len(entries), done=len(readings), failed=failed, last=last))
     except KeyboardInterrupt:
         options.ssh.cancellation.cancel()
         raise Interrupted(_fleet(entries, readings, image)) from None

@@ -1,6 +1,6 @@
 """`gpuplan status`: every deployment on the hosts that can be reached, and which hosts cannot."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,13 +9,13 @@ from gpuplan.deploying.host_lock import Holder
 from gpuplan.deploying.observed import Group
 from gpuplan.deploying.state_rules import deployment_of
 from gpuplan.deploying.timestamps import seconds
-from gpuplan.domain.deployment import Actual, ContainerRole, Deployment, State
+from gpuplan.domain.deployment import Actual, ContainerRole, Deployment, Member, Prediction, State
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Host, HostStatus
 from gpuplan.engine.startup_log import LogLine, actual_of
-from gpuplan.errors import UsageError
+from gpuplan.errors import NoDeployment
 from gpuplan.operations.across import Outcome, on_each
-from gpuplan.operations.causes import causes
+from gpuplan.operations.causes import causes, since_start
 from gpuplan.operations.fleet import THIS_MACHINE, FleetOptions, load_inventory, meant_hosts
 from gpuplan.operations.host_locks import described
 from gpuplan.operations.observation import Observation, ask_servers, observe, uptime, used_now
@@ -27,6 +27,7 @@ FIRST_LINES = 2000
 READ_SECONDS = 30.0
 LEFTOVER, INTERRUPTED, AT_WORK = "GP851", "GP852", "GP853"
 _UP = frozenset({State.RUNNING, State.UNHEALTHY})
+CausesOf = Callable[[ReachedFleet, Group, Prediction], tuple[Fact, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,32 +71,42 @@ def read_status(options: FleetOptions, name: str | None = None, *, actual: bool 
     Raises UsageError for a name that no host knows.
     """
     with reached(options) as fleet:
-        seen = observe(fleet)
-        groups = seen.groups if name is None else (find(seen, name),)
-        outcomes = on_each(
-            {group.name: partial(_seen, fleet, seen, group, actual=actual) for group in groups},
-            4 * READ_SECONDS,
-        )
-        deployments = tuple(
-            DeploymentSeen(deployment=deployment_of(group, silent=seen.why))
-            if isinstance(outcome := outcomes[group.name], Outcome)
-            else outcome
+        return report_of(fleet, name, actual=actual)
+
+
+def report_of(
+    fleet: ReachedFleet, name: str | None = None, *, actual: bool = True, causes_of: CausesOf = causes
+) -> StatusReport:
+    """The same over connections that are open. `causes_of`: why a deployment failed. Raises UsageError."""
+    seen = observe(fleet)
+    groups = seen.groups if name is None else (find(seen, name),)
+    outcomes = on_each(
+        {
+            group.name: partial(_seen, fleet, seen, group, actual=actual, causes_of=causes_of)
             for group in groups
-        )
-        return StatusReport(
-            deployments=deployments, silent=silent_hosts(fleet, seen), hosts=len(fleet.connections)
-        )
+        },
+        4 * READ_SECONDS,
+    )
+    deployments = tuple(
+        DeploymentSeen(deployment=deployment_of(group, silent=seen.why))
+        if isinstance(outcome := outcomes[group.name], Outcome)
+        else outcome
+        for group in groups
+    )
+    return StatusReport(
+        deployments=deployments, silent=silent_hosts(fleet, seen), hosts=len(fleet.connections)
+    )
 
 
 def find(seen: Observation, name: str) -> Group:
-    """The deployment of that name. Raises UsageError, with near misses and the hosts that were not asked."""
+    """The deployment of that name. Raises NoDeployment, with near misses and the hosts that were not asked."""
     group = seen.group(name)
     if group is not None:
         return group
     known = [one.name for one in seen.groups]
     unasked = f"; not reached: {', '.join(sorted(seen.silent))}" if seen.silent else ""
     listed = f"deployments: {', '.join(shown(one) for one in known)}" if known else "nothing is deployed"
-    raise UsageError(
+    raise NoDeployment(
         f"there is no deployment {shown(name)}{did_you_mean(name, known)}{unasked}",
         hint=f"{listed}; `gpuplan status` shows what runs where",
     )
@@ -110,7 +121,9 @@ def silent_hosts(fleet: ReachedFleet, seen: Observation) -> tuple[Host, ...]:
     )
 
 
-def _seen(fleet: ReachedFleet, seen: Observation, group: Group, *, actual: bool) -> DeploymentSeen:
+def _seen(
+    fleet: ReachedFleet, seen: Observation, group: Group, *, actual: bool, causes_of: CausesOf
+) -> DeploymentSeen:
     answers = ask_servers(fleet, group)
     deployment = deployment_of(
         group,
@@ -124,7 +137,7 @@ def _seen(fleet: ReachedFleet, seen: Observation, group: Group, *, actual: bool)
     if actual and deployment.state in _UP | {State.STARTING}:
         deployment = replace(deployment, actual=actual_now(fleet, group))
     if deployment.state is State.ERROR:
-        facts = (*causes(fleet, group, deployment.predicted), *facts)
+        facts = (*causes_of(fleet, group, deployment.predicted), *facts)
     return DeploymentSeen(deployment=deployment, facts=facts)
 
 
@@ -153,20 +166,19 @@ def _worker(seen: Observation, group: Group) -> Holder | None:
 def actual_now(fleet: ReachedFleet, group: Group) -> Actual:
     """What the engine printed of itself when it started, and what the devices report now."""
     members = [one.member for one in group.current if one.member.role is not ContainerRole.HELPER]
-    outcomes = on_each(
-        {member.id: partial(_first_lines, fleet, member.host, member.id) for member in members}, READ_SECONDS
-    )
+    outcomes = on_each({member.id: partial(_first_lines, fleet, member) for member in members}, READ_SECONDS)
     lines = {identity: found for identity, found in outcomes.items() if not isinstance(found, Outcome)}
     used = {entry for member in members for entry in used_now(member, fleet.seen(member.host).gpus)}
     return replace(actual_of(lines), used_bytes=tuple(sorted(used)))
 
 
-def _first_lines(fleet: ReachedFleet, host: str, identity: str) -> Sequence[LogLine]:
+def _first_lines(fleet: ReachedFleet, member: Member) -> Sequence[LogLine]:
+    """Of its last start: a container that was started again keeps what it printed before."""
     from gpuplan.remote.containers import logs
 
-    offset = fleet.seen(host).clock_offset_seconds
+    offset = fleet.seen(member.host).clock_offset_seconds
     found: list[LogLine] = []
-    with logs(fleet.engine_of(host), identity, follow=False) as stream:
+    with logs(fleet.engine_of(member.host), member.id, since=since_start(member), follow=False) as stream:
         for line in stream:
             at = seconds(line.at)
             found.append((at - offset if at is not None else None, line.text))

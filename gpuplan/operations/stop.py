@@ -27,18 +27,19 @@ from gpuplan.operations.observation import Observation, ask_servers, observe
 from gpuplan.operations.reached import ReachedFleet
 from gpuplan.operations.status import find, reached
 from gpuplan.sources.state import state_directory
+from gpuplan.units import plural
 
 DRAIN_SECONDS = 30
 STOP_SECONDS = 30
 """For a container that names no time of its own."""
 RAY_SECONDS = 45
 """`ray start --block` drains for up to 30 s (Ray 2.60, measured)."""
-_MARGIN = 30.0
+MARGIN = 30.0
 _POLL_SECONDS = 1.0
 FIRST_LINES, LAST_LINES = 6000, 4000
 """Of each log that is saved."""
 STILL_RUNNING, LEFT, LOCK_LOST = "GP855", "GP856", "GP857"
-_RUNS = frozenset({"running", "paused", "restarting"})
+RUNS = frozenset({"running", "paused", "restarting"})
 
 OnEvent = Callable[[Event], None]
 
@@ -97,7 +98,7 @@ def stop(
     with reached(options) as fleet:
         seen = observe(fleet)
         group = find(seen, name)
-        loads = _loads(fleet, group)
+        loads = loads_of(fleet, group)
         if not confirmed(_intended(seen, group, loads)):
             return Stopped(name=name, asked=False)
         hosts = [host for host in group.hosts if host in fleet.connections and host not in seen.silent]
@@ -126,20 +127,20 @@ def _stopped(
     on_event: OnEvent,
 ) -> Stopped:
     facts = [
-        _left(group, one.host, one.container, seen.why.get(one.host, "the host was not asked"))
+        left(group, one.host, one.container, seen.why.get(one.host, "the host was not asked"))
         for one in group.members
         if one.state == UNKNOWN
     ]
-    facts += _drained(fleet, group, choice.drain_seconds, on_event)
+    facts += drained(fleet, group, choice.drain_seconds, on_event)
     lost = locks.lost()
     facts += [
         Fact(code=LOCK_LOST, severity=Severity.ERROR, subject={"host": host}, figures={}) for host in lost
     ]
-    mine = [one for one in sorted(group.containers, key=_order) if one.member.host not in lost]
+    mine = [one for one in sorted(group.containers, key=order) if one.member.host not in lost]
     due = owed(mine, read_gpus(fleet, sorted({one.member.host for one in mine})))
     directory = _directory(options, group.name)
-    seconds = max((_patience(one) for one in mine), default=0) + _MARGIN
-    began = _begun(on_event, f"{len(mine)} containers to end", seconds)
+    seconds = max((patience(one) for one in mine), default=0) + MARGIN
+    began = begun(on_event, f"{plural(len(mine), 'container')} to end", seconds)
     outcomes = on_each({one.member.id: partial(_end, fleet, one, directory) for one in mine}, seconds)
     on_event(PhaseDone(phase=Phase.STOP, seconds=time.monotonic() - began))
     removed, logs = [], []
@@ -147,7 +148,7 @@ def _stopped(
         host, container = one.member.host, one.member.container
         match outcomes[one.member.id]:
             case Outcome(why=why):
-                facts.append(_left(group, host, container, why))
+                facts.append(left(group, host, container, why))
                 on_event(Undone(host=host, container=container, what="left", why=why))
             case saved:
                 removed.append((host, container))
@@ -155,17 +156,17 @@ def _stopped(
                 on_event(Undone(host=host, container=container, what="removed"))
     waited = [one for one in due if one.host in {host for host, _ in removed}]
     if waited:
-        _begun(on_event, "the memory of its GPUs to come back", MOST_SECONDS)
+        begun(on_event, "the memory of its GPUs to come back", MOST_SECONDS)
         facts += await_memory(partial(read_gpus, fleet), waited)
     return Stopped(name=group.name, removed=tuple(removed), facts=tuple(facts), logs=tuple(logs))
 
 
-def _drained(fleet: ReachedFleet, group: Group, seconds: int, on_event: OnEvent) -> list[Fact]:
+def drained(fleet: ReachedFleet, group: Group, seconds: int, on_event: OnEvent) -> list[Fact]:
     """Wait until no request runs; GP855 when some still do at the end."""
     running = _running(fleet, group)
     if not running or seconds <= 0:
         return [_cut_off(group, running, 0)] if running else []
-    _begun(on_event, f"{running} requests to end", float(seconds))
+    begun(on_event, f"{plural(running, 'request')} to end", float(seconds))
     deadline = time.monotonic() + seconds
     while running and time.monotonic() < deadline:
         time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
@@ -184,21 +185,23 @@ def _cut_off(group: Group, running: int, seconds: int) -> Fact:
 
 def _running(fleet: ReachedFleet, group: Group) -> int:
     """Requests in flight, as far as the servers tell."""
-    return added(_loads(fleet, group)).running or 0
+    return added(loads_of(fleet, group)).running or 0
 
 
-def _loads(fleet: ReachedFleet, group: Group) -> list[Load]:
+def loads_of(fleet: ReachedFleet, group: Group) -> list[Load]:
+    """What its servers tell of their load."""
     return [answer.load for answer in ask_servers(fleet, group).values() if answer.load is not None]
 
 
-def _order(container: Container) -> tuple[bool, int, int]:
-    """Servers end before what they run on."""
+def order(container: Container) -> tuple[bool, int, int]:
+    """Sorts servers before what they run on: in this order they end."""
     member = container.member
     first = {ContainerRole.SINGLE, ContainerRole.LEADER, ContainerRole.REPLICA}
     return member.role not in first, member.server, member.rank
 
 
-def _patience(container: Container) -> int:
+def patience(container: Container) -> int:
+    """Seconds it may take to end before it is killed."""
     if container.stop_seconds is not None:
         return container.stop_seconds
     ray = container.member.role in {ContainerRole.RAY_HEAD, ContainerRole.FOLLOWER}
@@ -211,8 +214,8 @@ def _end(fleet: ReachedFleet, container: Container, directory: Path) -> str | No
 
     member = container.member
     engine = fleet.engine_of(member.host)
-    if member.state in _RUNS:
-        remote.stop(engine, member.id, _patience(container))
+    if member.state in RUNS:
+        remote.stop(engine, member.id, patience(container))
     saved = _saved(fleet, container, directory) if member.role is not ContainerRole.HELPER else None
     remote.remove(engine, member.id)
     return saved
@@ -253,12 +256,14 @@ def _plain(name: str) -> str:
     return name.replace(os.sep, "_").replace("\0", "_").lstrip(".")[:200] or "_"
 
 
-def _begun(on_event: OnEvent, awaits: str, seconds: float) -> float:
+def begun(on_event: OnEvent, awaits: str, seconds: float) -> float:
+    """Tell that a part of the stop begins; when that was, on the monotonic clock."""
     on_event(PhaseStarted(phase=Phase.STOP, awaits=awaits, deadline_seconds=seconds))
     return time.monotonic()
 
 
-def _left(group: Group, host: str, container: str, why: str) -> Fact:
+def left(group: Group, host: str, container: str, why: str) -> Fact:
+    """GP856: a container was not stopped."""
     return Fact(
         code=LEFT,
         severity=Severity.ERROR,

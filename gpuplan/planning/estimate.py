@@ -84,6 +84,7 @@ def estimate(question: Question) -> MemoryEstimate:
         context = kv_cache.largest_context(safe, settings, longest, question.concurrency)
     shown = max(context, 1)
     pool = kv_cache.pool(likely, settings, shown)
+    at_once = kv_cache.concurrency_curve(likely, settings, longest, SHOWN_CONTEXTS)
     memories = tuple(
         _rank_memory(
             question,
@@ -107,10 +108,9 @@ def estimate(question: Question) -> MemoryEstimate:
         max_model_len=context,
         largest_max_model_len=largest,
         concurrency_at=tuple(
-            (length, kv_cache.pool(likely, settings, length).concurrency)
-            for length in sorted({*SHOWN_CONTEXTS, longest})
-            if length <= longest
+            (length, number) for length, number in at_once if length in {*SHOWN_CONTEXTS, longest}
         ),
+        concurrency_curve=at_once,
         engine=_answer(question, memories, geometries, settings, shown, largest),
         kv_needed_bytes=max(memory.kv_needed_bytes for memory in memories),
         max_num_batched_tokens=batch.tokens,

@@ -8,7 +8,7 @@ FRESH = timedelta(hours=1)
 
 def age_note(taken_at: str, now: datetime) -> str:
     """One sentence on a snapshot's age, with the way out where it is stale. `now` carries its time zone."""
-    taken = _moment(taken_at)
+    taken = moment(taken_at)
     if taken is None:
         return f"the snapshot does not say when it was taken: taken_at {taken_at[:40]!r} is not ISO 8601"
     age = now - taken
@@ -20,12 +20,23 @@ def age_note(taken_at: str, now: datetime) -> str:
     return f"{words}: stale, memory may be held by others now; `gpuplan probe --save FILE` takes a new one"
 
 
-def _moment(text: str) -> datetime | None:
+def ago(then: datetime, now: datetime) -> str:
+    """`2 s ago`, `3 h ago`; both carry their time zone. A moment to come is now."""
+    return f"{_span(now - then)} ago"
+
+
+def clock_time(then: datetime) -> str:
+    """`2026-11-21 02:00:00 UTC`."""
+    return f"{then.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment(text: str) -> datetime | None:
+    """An ISO 8601 time, of UTC where it names no zone; None: it is none."""
     try:
-        moment = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 def _span(age: timedelta) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from gpuplan.domain.hardware import Accelerator
-from gpuplan.present.document import Line, Lines, Role, Span, line, padded
+from gpuplan.present.document import Line, Lines, Role, Span, line, padded, visible
 from gpuplan.present.numbers import count, gib
 
 
@@ -36,13 +36,24 @@ def models_text(models: Sequence[ListedModel], width: int) -> Lines:
 
 def _model_rows(models: Sequence[ListedModel], width: int) -> Iterator[Line]:
     name = min(max(5, *(len(model.name) for model in models)), width - 38)
-    yield line(Span(f"{padded('model', name)} {'parameters':>10} {'context':>10}  weights", Role.DIM))
+    yield model_header(name)
     for model in models:
-        size = "–" if not model.parameters else f"{model.parameters / 1e9:,.1f} B"
-        context = "–" if not model.longest_context else count(model.longest_context)
-        yield line(
-            f"{padded(model.name, name)} {size:>10} {context:>10}  {padded(model.quantization or '16 bit', 14).rstrip()}"
-        )
+        yield model_line(model, name)
+
+
+def model_header(name: int) -> Line:
+    """What the columns of `model_line` are; `name`: cells for the first."""
+    return line(Span(f"{padded('model', name)} {'parameters':>10} {'context':>10}  weights", Role.DIM))
+
+
+def model_line(model: ListedModel, name: int) -> Line:
+    """A model: name, size, longest context, quantization."""
+    size = "–" if not model.parameters else f"{model.parameters / 1e9:,.1f} B"
+    context = "–" if not model.longest_context else count(model.longest_context)
+    return line(
+        f"{padded(visible(model.name), name)} {size:>10} {context:>10}  "
+        f"{padded(visible(model.quantization or '16 bit'), 14).rstrip()}"
+    )
 
 
 def models_document(models: Sequence[ListedModel]) -> list[dict[str, Any]]:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuplan.planning.preflight_measures import Reach, ReachOutcome
-from gpuplan.present.numbers import listed, plural
+from gpuplan.present.numbers import listed
 from gpuplan.present.words import Words
+from gpuplan.units import plural
 
 Figures = Mapping[str, Any]
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuplan.present.numbers import count, gib, gigabits, listed, plural
+from gpuplan.present.numbers import count, gib, gigabits, listed
 from gpuplan.present.words import Words
+from gpuplan.units import plural
 
 Figures = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gpuplan.planning.preflight_report import HostLadder, Preflight, Rung, RungName, Status, worst
 from gpuplan.present.check_words import tell
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, visible, wrapped
-from gpuplan.present.numbers import plural
+from gpuplan.units import plural
 
 WORDS = {
     Status.GREEN: ("ok", Role.GOOD),

@@ -8,9 +8,10 @@ from gpuplan.planning.preflight_report import Rung
 from gpuplan.present import check_across_words, check_resource_words
 from gpuplan.present.findings import word
 from gpuplan.present.host_findings import TOOLKIT
-from gpuplan.present.numbers import listed, plural
+from gpuplan.present.numbers import listed
 from gpuplan.present.unreached import way_back
 from gpuplan.present.words import Words
+from gpuplan.units import plural
 
 """Headline, because, fix."""
 Figures = Mapping[str, Any]

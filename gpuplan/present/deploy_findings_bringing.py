@@ -1,7 +1,8 @@
 """Words about images and weights on their way to hosts (GP830 to GP849): what is missing where, and what brings it."""
 
-from gpuplan.present.numbers import count, gib, listed, plural
+from gpuplan.present.numbers import count, gib, listed
 from gpuplan.present.words import Given, Worder, Words, told
+from gpuplan.units import plural
 
 _KEPT = "what was downloaded is kept: the next deploy goes on from there"
 

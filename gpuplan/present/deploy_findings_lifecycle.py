@@ -1,7 +1,8 @@
-"""Words about what runs, and about stopping it (GP850 to GP857): who is at work, what was left, what did not end well."""
+"""Words about what runs, its stop and restart (GP850 to GP859): who is at work, what was left, what did not end well."""
 
-from gpuplan.present.numbers import gib, listed, plural
+from gpuplan.present.numbers import gib, listed
 from gpuplan.present.words import Given, Worder, Words, told
+from gpuplan.units import plural
 
 
 def _name(subject: Given) -> str:
@@ -90,6 +91,35 @@ def _lock_lost(subject: Given, figures: Given) -> Words:
     )
 
 
+def _not_whole(subject: Given, figures: Given) -> Words:
+    name = _name(subject)
+    if figures.get("silent"):
+        mend = "once its host answers again"
+    elif figures.get("changed"):
+        mend = f"gpuplan restart {name}, if these are meant, too"
+    else:
+        mend = f"gpuplan deploy with --name {name} makes it anew"
+    return told(
+        f"{name} cannot be restarted as it is: {figures.get('why')}",
+        ("a restart starts the containers that are there; nothing was touched",),
+        f"gpuplan status {name} shows what is there; {mend}",
+    )
+
+
+def _not_back(subject: Given, figures: Given) -> Words:
+    name = _name(subject)
+    members = figures.get("members") or ()
+    known = [str(one) for one in members] if isinstance(members, (list, tuple)) else []
+    return told(
+        f"{name} did not come back: {figures.get('why')}",
+        (
+            f"it is left as it is, {figures.get('state')}: {listed(known, most=8) or 'no container of it was seen'}",
+            "nothing was removed",
+        ),
+        f"gpuplan logs {name} says why; then gpuplan restart {name}, or gpuplan deploy with --name {name}, which makes it anew",
+    )
+
+
 WORDS: dict[str, Worder] = {
     "GP850": _waits,
     "GP851": _leftover,
@@ -99,4 +129,6 @@ WORDS: dict[str, Worder] = {
     "GP855": _still_running,
     "GP856": _left,
     "GP857": _lock_lost,
+    "GP858": _not_whole,
+    "GP859": _not_back,
 }

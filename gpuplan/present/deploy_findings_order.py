@@ -1,7 +1,8 @@
 """Words about the course of a deploy (GP809 to GP828): what stopped it, what it took back, what it noticed."""
 
-from gpuplan.present.numbers import count, plural
+from gpuplan.present.numbers import count
 from gpuplan.present.words import Given, Worder, Words, told
+from gpuplan.units import plural
 
 STATUS = "gpuplan status"
 

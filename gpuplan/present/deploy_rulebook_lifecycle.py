@@ -1,4 +1,4 @@
-"""A page for each state of what runs, and of stopping it (GP850 to GP857)."""
+"""A page for each state of what runs, of stopping and restarting it (GP850 to GP859)."""
 
 from gpuplan.present.page import Page
 from gpuplan.present.page import page as _page
@@ -69,5 +69,26 @@ PAGES: tuple[Page, ...] = (
         "Another run may hold the lock now, so this one touches the host no further.",
         "gpuplan status shows what is there; run the same command again.",
         "a beat every 15 seconds, a lease of 60",
+    ),
+    _page(
+        "GP858",
+        "A deployment cannot be restarted as it is",
+        "A member of it is missing, is being removed, or is on a host that does not answer; or its containers became others "
+        "while it was asked about.",
+        "A restart makes no containers: it ends and starts those that are there, all of them, or the members would wait "
+        "for each other in vain.",
+        "Once the silent host answers again: gpuplan restart NAME. Where a container is gone for good: gpuplan deploy with the "
+        "same --name makes all of them anew.",
+        "label io.gpuplan.members names what belongs to it",
+    ),
+    _page(
+        "GP859",
+        "A restart did not come to its end",
+        "A container could not be ended or started, a member ended while it loaded, a host fell silent, or the server did "
+        "not answer in time.",
+        "The containers are left as they are, with their logs; none was removed, and GPUs may be held by those that run.",
+        "gpuplan logs NAME shows why; findings before this one name the cause where it is known. Then gpuplan restart NAME, or "
+        "gpuplan deploy with the same --name.",
+        "started in the order of a deploy; 2 hours from the start to the answer at most",
     ),
 )

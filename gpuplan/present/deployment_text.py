@@ -24,7 +24,8 @@ from gpuplan.deploying.steps import (
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, Member, Prediction
 from gpuplan.domain.secret_text import masked_words
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, width_of, wrapped
-from gpuplan.present.numbers import count, gib, gpu_range, listed, plural, times, tokens
+from gpuplan.present.numbers import count, gib, gpu_range, listed, times, tokens
+from gpuplan.units import plural
 
 
 def dry_run_text(spec: DeploymentSpec, width: int, replaced: Sequence[Member] = ()) -> Lines:
@@ -48,6 +49,11 @@ def confirm_text(spec: DeploymentSpec, replaces: Sequence[Member], width: int) -
         text = f"stops {names} unless that is what is asked for; it runs again if the new one does not serve"
         stopped += wrapped(text, width, first="  ", role=Role.WARNING)
     return (*_header(spec, width), *stopped, *_notes(spec, width))
+
+
+def steps_text(spec: DeploymentSpec, replaces: Sequence[Member], width: int) -> Lines:
+    """Every step in the order it is taken in, with its hosts."""
+    return tuple(_steps(spec, replaces, width))
 
 
 def _header(spec: DeploymentSpec, width: int) -> Iterator[Line]:

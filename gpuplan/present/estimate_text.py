@@ -8,10 +8,11 @@ from gpuplan.domain.memory import RankMemory, Term
 from gpuplan.domain.plan import StrategyResult, Verdict
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import gib, plural
+from gpuplan.present.numbers import gib
 from gpuplan.present.placement_text import candidate_lines, command_lines, shape_words
-from gpuplan.present.plan_text import VERDICTS
 from gpuplan.present.refusal_text import finding_lines, refusal_lines, remedy_lines
+from gpuplan.present.strategy_table import VERDICTS
+from gpuplan.units import plural
 
 
 def estimate_text(

@@ -7,6 +7,7 @@ from typing import Any, assert_never
 from gpuplan.domain.deployment import ContainerSpec, Member, State
 from gpuplan.domain.events import (
     At,
+    Event,
     Failed,
     MemberSeen,
     Milestone,
@@ -24,9 +25,9 @@ from gpuplan.domain.secret_text import masked
 from gpuplan.present.deployment_document import SCHEMA_VERSION, member_document
 from gpuplan.present.document import padded, visible, width_of
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import listed, percent, plural
+from gpuplan.present.numbers import listed, percent
 from gpuplan.present.plan_document import finding_document, plain
-from gpuplan.units import GIB, KIB, MIB
+from gpuplan.units import GIB, KIB, MIB, plural
 
 WIDEST = 100
 """Columns of an event's line where nobody says how many there are."""
@@ -54,6 +55,15 @@ def event_text(at: At, width: int = WIDEST) -> str | None:
     return (padded(line, width) if width_of(line) > width else line).rstrip()
 
 
+def event_line(event: Event) -> str | None:
+    """An event of no known time as one line of any length."""
+    told = _told(At(at=0.0, event=event))
+    if told is None:
+        return None
+    host, text = told
+    return visible(" ".join((f"{host}: {text}" if host is not None else text).split()))
+
+
 def _told(at: At) -> tuple[str | None, str] | None:
     """The host it is about, if one, and the words."""
     event = at.event
@@ -66,28 +76,28 @@ def _told(at: At) -> tuple[str | None, str] | None:
             return (
                 None
                 if event.phase in _QUIET or event.seconds < _QUIET_SECONDS
-                else (None, f"{_NAMES[event.phase]}: done in {span(event.seconds)}")
+                else (None, f"{PHASE_NAMES[event.phase]}: done in {span(event.seconds)}")
             )
         case Transfer():
             return event.host, transfer_words(event)
         case MemberSeen():
-            return event.member.host, _member_words(event.member)
+            return event.member.host, member_words(event.member)
         case Milestone():
-            return event.host, masked(event.text.lstrip(_BANNER))
+            return event.host, milestone_words(event)
         case Remark():
             return None, headline(event.fact)
         case Failed():
             first = headline(event.facts[0]) if event.facts else "no cause was found"
             return None, f"failed: {first}"
         case Undone():
-            return event.host, _undone_words(event)
+            return event.host, undone_words(event)
         case StateChanged():
             return None, event.state.value + (f": {masked(event.message)}" if event.message else "")
         case _:
             assert_never(event)
 
 
-_NAMES = {
+PHASE_NAMES = {
     Phase.CONNECT: "connect",
     Phase.LOCK: "lock",
     Phase.COMPARE: "compare with the plan",
@@ -116,7 +126,7 @@ def _decided_words(event: SpecDecided) -> str:
 def _phase_words(event: PhaseStarted) -> str:
     limit = "" if event.deadline_seconds is None else f" (at most {span(event.deadline_seconds)})"
     waits = f", waiting for {event.awaits}" if event.awaits else ""
-    return f"{_NAMES[event.phase]}{waits}{limit}"
+    return f"{PHASE_NAMES[event.phase]}{waits}{limit}"
 
 
 def transfer_words(event: Transfer) -> str:
@@ -138,7 +148,13 @@ def _amount(size: int, scale: int) -> str:
     return f"{size / _unit(scale)[0]:,.1f}"
 
 
-def _member_words(member: Member) -> str:
+def milestone_words(event: Milestone) -> str:
+    """The engine's own line, without what it paints."""
+    return masked(event.text.lstrip(_BANNER))
+
+
+def member_words(member: Member) -> str:
+    """`gpuplan-qwen3-n0 (leader): exited with code 1`."""
     words = f"{member.container} ({member.role.value}): {member.state}"
     if member.state == "running" and member.health not in {None, "starting"}:
         words += f", {member.health}"
@@ -151,7 +167,8 @@ def _member_words(member: Member) -> str:
     return words
 
 
-def _undone_words(event: Undone) -> str:
+def undone_words(event: Undone) -> str:
+    """`removed gpuplan-qwen3-n0`."""
     words = {"removed": "removed", "restored": "runs again:", "left": "left behind:"}.get(
         event.what, event.what
     )

@@ -9,9 +9,10 @@ from gpuplan.present import deploy_findings_changes, deploy_findings_order, host
 from gpuplan.present.deploy_findings_bringing import WORDS as BRINGING_WORDS
 from gpuplan.present.deploy_findings_diagnosis import WORDS as DIAGNOSIS_WORDS
 from gpuplan.present.deploy_findings_lifecycle import WORDS as LIFECYCLE_WORDS
-from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, plural, tokens
+from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, tokens
 from gpuplan.present.unreached import way_back
 from gpuplan.present.words import Worder, Words
+from gpuplan.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

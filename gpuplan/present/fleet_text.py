@@ -8,8 +8,9 @@ from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
 from gpuplan.domain.host_facts import HostFacts
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import gib, gigabits, gpu_range, listed, plural
+from gpuplan.present.numbers import gib, gigabits, gpu_range, listed
 from gpuplan.present.unreached import way_back
+from gpuplan.units import GIB, plural
 
 ROLES = {Severity.ERROR: Role.BAD, Severity.WARNING: Role.WARNING, Severity.INFO: Role.DIM}
 LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -55,12 +56,7 @@ def _row(host: Host, name: int, gpus: int, width: int) -> Iterator[Line]:
             _, fix = way_back(failure.stage, host.address or host.name)
             yield from wrapped(fix, width, first=f"{' ' * (name + 2)}hint: ", role=Role.HINT)
         return
-    known = [gpu for gpu in host.gpus if gpu.total_bytes is not None]
-    free = sum(gpu.free_bytes or 0 for gpu in known)
-    total = sum(gpu.total_bytes or 0 for gpu in known)
-    memory = (
-        f"{free / 1024**3:,.1f} of {total / 1024**3:,.1f} GiB" if known else "unknown" if host.gpus else "–"
-    )
+    memory, known = free_of_total(host)
     cards = counted_names(host.gpus) or "no GPU"
     yield line(
         title,
@@ -70,13 +66,24 @@ def _row(host: Host, name: int, gpus: int, width: int) -> Iterator[Line]:
     )
 
 
+def free_of_total(host: Host) -> tuple[str, bool]:
+    """`412.0 of 640.0 GiB` of all GPUs whose memory is known, and whether there are any."""
+    known = [gpu for gpu in host.gpus if gpu.total_bytes is not None]
+    free = sum((gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes) or 0 for gpu in known)
+    total = sum(gpu.total_bytes or 0 for gpu in known)
+    if known:
+        return f"{free / GIB:,.1f} of {total / GIB:,.1f} GiB", True
+    return "unknown" if host.gpus else "–", False
+
+
 def counted_names(gpus: tuple[Gpu, ...]) -> str:
     """`8 × H100 80GB HBM3`, `2 × L40S + 1 × GeForce RTX 4090`; the maker's name left out."""
-    names = Counter(_short(gpu) for gpu in gpus)
+    names = Counter(short_name(gpu) for gpu in gpus)
     return " + ".join(f"{number} × {name}" for name, number in names.items())
 
 
-def _short(gpu: Gpu) -> str:
+def short_name(gpu: Gpu) -> str:
+    """`H100 80GB HBM3`, `A100-SXM4-80GB 1g.10gb`."""
     name = gpu.name.removeprefix("NVIDIA ")
     return f"{name} {gpu.profile}" if gpu.profile and gpu.profile not in name else name
 

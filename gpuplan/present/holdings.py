@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.plan import Candidate, Holding, Owner, PlacedGpu
 from gpuplan.present.document import Line, Role, line, visible, wrapped
-from gpuplan.present.numbers import gib, plural
+from gpuplan.present.numbers import gib
+from gpuplan.units import plural
 
 SHOWN_SHARE = 0.01
 """Of a card: less than that is the driver's own and no news."""

@@ -3,8 +3,9 @@
 The figures are those the probes give; one that is missing leaves a gap in the sentence, never a finding unsaid.
 """
 
-from gpuplan.present.numbers import count, gib, plural
+from gpuplan.present.numbers import count, gib
 from gpuplan.present.words import Given, Worder, Words, told
+from gpuplan.units import plural
 
 JOURNAL = "sudo dmesg -T | grep -iE 'nvrm|xid'"
 TOOLKIT = (

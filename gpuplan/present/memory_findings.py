@@ -1,8 +1,9 @@
 """Words about memory that is not free: who holds it, what is loading on it, and what of it can never be pooled."""
 
 from gpuplan.present.holdings import is_named, sentence, way_out
-from gpuplan.present.numbers import count, gib, gpu_range, percent, plural, tokens
+from gpuplan.present.numbers import count, gib, gpu_range, percent, tokens
 from gpuplan.present.words import Given, Worder, Words, told
+from gpuplan.units import plural
 
 
 def _busy(subject: Given, figures: Given) -> Words:

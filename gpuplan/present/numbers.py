@@ -33,12 +33,6 @@ def times(number: float) -> str:
     return f"{number:,.1f}" if number < 999.95 else f"{number:,.0f}"
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 GPU`, `3 GPUs`."""
-    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count(number)} {noun}{ending}"
-
-
 def listed(items: list[str] | tuple[str, ...], most: int = 3) -> str:
     """The first few, then how many more."""
     shown = list(items[:most])

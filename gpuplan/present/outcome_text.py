@@ -70,14 +70,28 @@ def comparison_lines(predicted: Prediction, actual: Actual | None) -> Iterator[L
 
 def _off(before: float, after: float) -> str:
     """`+1.2 %`: how much more came than was predicted."""
-    return "–" if not before else f"{100 * (after - before) / before:+.1f} %"
+    return "–" if not before else f"{100 * (after - before) / before:+z.1f} %"
+
+
+def question_command(deployment: Deployment) -> str | None:
+    """A first request as one command line to paste; None where it has no address."""
+    if deployment.endpoint is None:
+        return None
+    return (
+        f"curl {shlex.quote(visible(deployment.endpoint))}/v1/completions -H 'Content-Type: application/json' "
+        f"-d {shlex.quote(visible(_asked(deployment)))}"
+    )
+
+
+def _asked(deployment: Deployment) -> str:
+    return json.dumps(
+        {"model": deployment.served_name or deployment.model, "prompt": "Hello", "max_tokens": 16}
+    )
 
 
 def _question(deployment: Deployment, endpoint: str) -> Iterator[Line]:
     """A first request to paste."""
-    asked = json.dumps(
-        {"model": deployment.served_name or deployment.model, "prompt": "Hello", "max_tokens": 16}
-    )
+    asked = _asked(deployment)
     yield line("  ", Span(f"curl {endpoint}/v1/completions \\", Role.COMMAND))
     yield line("      ", Span("-H 'Content-Type: application/json' \\", Role.COMMAND))
     yield line("      ", Span(visible(f"-d {shlex.quote(asked)}"), Role.COMMAND))

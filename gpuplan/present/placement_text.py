@@ -1,7 +1,7 @@
 """One placement for people: a bar per GPU, the cache in tokens and requests, the command."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
 from gpuplan.domain.plan import Candidate, PlacedGpu
@@ -28,6 +28,14 @@ def shape_words(candidate: Candidate) -> str:
 
 def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) -> Iterator[Line]:
     """One bar per GPU, then the cache in tokens and requests, then the candidate's own findings."""
+    yield from bar_lines(candidate, width)
+    yield from capacity_lines(candidate, width)
+    for fact in candidate.facts if findings and candidate.memory is not None else ():
+        yield from finding_lines(word(fact), width)
+
+
+def bar_lines(candidate: Candidate, width: int) -> Iterator[Line]:
+    """A bar per GPU with its legend, and who holds what of it already; of a claim its numbers."""
     memory = candidate.memory
     if memory is None:
         yield from wrapped(
@@ -47,9 +55,6 @@ def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) 
     yield from _legend(held=any(is_shown(gpu) for host in candidate.placement for gpu in host.gpus))
     yield from _bars(candidate, memory, width)
     yield from held_lines(candidate, width)
-    yield from _capacity(candidate, memory, width)
-    for fact in candidate.facts if findings else ():
-        yield from finding_lines(word(fact), width)
 
 
 def _legend(*, held: bool) -> Iterator[Line]:
@@ -120,7 +125,11 @@ def _bar(rank: RankMemory, gpu: PlacedGpu, size: int) -> list[Span]:
     return [Span(char * cells[number], role) for number, (_, char, role) in enumerate(parts) if cells[number]]
 
 
-def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[Line]:
+def capacity_lines(candidate: Candidate, width: int) -> Iterator[Line]:
+    """The KV cache in bytes, tokens and requests; nothing of a claim."""
+    memory = candidate.memory
+    if memory is None:
+        return
     if not memory.block_bytes:
         yield from wrapped("no KV cache: the model keeps nothing between requests", width, first="  ")
         return
@@ -147,11 +156,16 @@ def _capacity(candidate: Candidate, memory: MemoryEstimate, width: int) -> Itera
 def command_lines(candidate: Candidate, width: int) -> Iterator[Line]:
     """The command to run, broken so that it can be pasted."""
     environment = [f"{name}={shlex.quote(value)}" for name, value in candidate.env]
-    words = [
-        *environment,
-        "vllm",
-        *(word if word == MASK else shlex.quote(word) for word in masked_words(candidate.vllm_args)),
-    ]
+    yield from pasteable((*environment, "vllm", *quoted(candidate.vllm_args)), width)
+
+
+def quoted(words: Sequence[str]) -> tuple[str, ...]:
+    """Words for a shell, secrets masked."""
+    return tuple(word if word == MASK else shlex.quote(word) for word in masked_words(words))
+
+
+def pasteable(words: Sequence[str], width: int) -> Iterator[Line]:
+    """Words that are quoted already as a command over as many lines as it takes."""
     current = "  "
     rows: list[str] = []
     for item in words:

@@ -8,8 +8,9 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.plan import Remedy
 from gpuplan.present.document import Line, Role, Span, line, wrapped
 from gpuplan.present.findings import Finding, word
-from gpuplan.present.numbers import listed, plural
+from gpuplan.present.numbers import listed
 from gpuplan.present.remedies import word_remedy
+from gpuplan.units import plural
 
 SEVERITIES = {Severity.ERROR: Role.BAD, Severity.WARNING: Role.WARNING, Severity.INFO: Role.DIM}
 MOST_REFUSALS = 3
@@ -35,13 +36,19 @@ def closest(facts: Sequence[Fact]) -> Fact:
 
 def refusal_lines(facts: tuple[Fact, ...], width: int) -> Iterator[Line]:
     """The nearest misses in full, alike ones together; the engine's own line once; the number of the rest."""
-    groups = sorted(_alike(facts), key=lambda fact: (fact.severity is not Severity.ERROR, _miss(fact)))
-    for number, fact in enumerate(groups[:MOST_REFUSALS]):
-        yield from finding_lines(word(fact if number == 0 else _without_line(fact)), width)
+    groups = ordered_refusals(facts)
+    for fact in groups[:MOST_REFUSALS]:
+        yield from finding_lines(word(fact), width)
     if len(groups) > MOST_REFUSALS:
         yield line(
             Span(f"  … {plural(len(groups) - MOST_REFUSALS, 'more finding')} (all in -o json)", Role.DIM)
         )
+
+
+def ordered_refusals(facts: tuple[Fact, ...]) -> list[Fact]:
+    """Alike ones together, the nearest miss first; the engine's own line stays with the first alone."""
+    groups = sorted(_alike(facts), key=lambda fact: (fact.severity is not Severity.ERROR, _miss(fact)))
+    return [fact if number == 0 else _without_line(fact) for number, fact in enumerate(groups)]
 
 
 def _miss(fact: Fact) -> tuple[bool, int]:

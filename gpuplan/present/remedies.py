@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuplan.domain.plan import Remedy
-from gpuplan.present.numbers import count, gib, percent, plural, tokens
+from gpuplan.present.numbers import count, gib, percent, tokens
+from gpuplan.units import plural
 
 Words = tuple[str, str]
 

@@ -11,8 +11,9 @@ from gpuplan.domain.fleet import Host
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.fleet_text import LABELS, ROLES
-from gpuplan.present.numbers import count, gib, gpu_range, percent, plural, times
+from gpuplan.present.numbers import count, gib, gpu_range, percent, times
 from gpuplan.present.unreached import way_back
+from gpuplan.units import plural
 
 STATES = {
     State.PREPARING: Role.DIM,
@@ -70,10 +71,7 @@ def _table(seen: Sequence[Seen], silent: Sequence[Host], hosts: int, width: int)
             yield from _row(deployment, facts, name, endpoint, width)
         yield EMPTY
     yield from unreached(silent, width)
-    named = plural(len(seen), "deployment") if seen else "nothing is deployed"
-    text = f"{named} on {plural(hosts, 'host')}"
-    if silent:
-        text += f"; {plural(len(silent), 'host')} did not answer: what runs there is not known"
+    text = told_of_hosts(len(seen), len(silent), hosts)
     yield from wrapped(text, width, role=Role.BAD if silent else Role.DIM)
 
 
@@ -86,7 +84,7 @@ def _row(
         Span(padded(visible(deployment.name), name) + _INDENT, Role.TITLE),
         Span(padded(deployment.state.value, _STATE) + _INDENT, STATES[deployment.state]),
         padded(visible(deployment.endpoint or "–"), endpoint) + _INDENT,
-        padded(_requests(load), _REQUESTS) + _INDENT,
+        padded(requests(load), _REQUESTS) + _INDENT,
         padded(cache, _CACHE) + _INDENT,
         padded(duration(deployment.uptime_seconds), _UP, right=True),
     )
@@ -96,33 +94,33 @@ def _row(
         else ""
     )
     yield from wrapped(
-        f"{deployment.model or 'unknown model'} on {_places(deployment.members) or 'no host'}{more}",
+        f"{deployment.model or 'unknown model'} on {places(deployment.members) or 'no host'}{more}",
         width,
         first=_INDENT,
         role=Role.DIM,
     )
-    yield from _told(deployment, facts, width)
+    yield from told(deployment, facts, width)
 
 
-def _requests(load: Load | None) -> str:
-    """`3 + 2 wait`."""
+def requests(load: Load | None) -> str:
+    """Running and waiting: `3 + 2 wait`."""
     if load is None or load.running is None:
         return "–"
     return f"{count(load.running)} + {count(load.waiting)} wait" if load.waiting else count(load.running)
 
 
-def _places(members: Sequence[Member]) -> str:
+def places(members: Sequence[Member]) -> str:
     """`h100-a:0-3, h100-b:0-3`."""
-    places: dict[str, set[int]] = {}
+    found: dict[str, set[int]] = {}
     for member in members:
-        places.setdefault(member.host, set()).update(member.gpu_indexes)
+        found.setdefault(member.host, set()).update(member.gpu_indexes)
     return ", ".join(
         f"{visible(host)}:{gpu_range(tuple(indexes))}" if indexes else visible(host)
-        for host, indexes in places.items()
+        for host, indexes in found.items()
     )
 
 
-def _told(deployment: Deployment, facts: Sequence[Fact], width: int) -> Iterator[Line]:
+def told(deployment: Deployment, facts: Sequence[Fact], width: int) -> Iterator[Line]:
     """Why it is not as it should be, and what helps; the message where no finding says it better."""
     if deployment.message is not None and not any(fact.severity is Severity.ERROR for fact in facts):
         role = STATES[deployment.state]
@@ -142,6 +140,15 @@ def _told(deployment: Deployment, facts: Sequence[Fact], width: int) -> Iterator
             yield from wrapped(
                 finding.hint, width, first=f"{_INDENT * 2}hint: ", rest=_INDENT * 3, role=Role.HINT
             )
+
+
+def told_of_hosts(deployments: int, silent: int, hosts: int) -> str:
+    """`2 deployments on 3 hosts; 1 host did not answer: what runs there is not known`."""
+    named = plural(deployments, "deployment") if deployments else "nothing is deployed"
+    text = f"{named} on {plural(hosts, 'host')}"
+    if silent:
+        text += f"; {plural(silent, 'host')} did not answer: what runs there is not known"
+    return text
 
 
 def unreached(silent: Sequence[Host], width: int) -> Iterator[Line]:
@@ -170,7 +177,7 @@ def _whole(
     )
     for text in _about(deployment):
         yield from wrapped(text, width, first=_INDENT)
-    yield from _told(deployment, facts, width)
+    yield from told(deployment, facts, width)
     yield EMPTY
     yield from _members(deployment.members, width)
     rows = tuple(_compared(deployment.predicted, deployment.actual))
@@ -284,21 +291,21 @@ def _comparison(
     right = shown(found) if found is not None else "–"
     difference = ""
     if expected is not None and found is not None:
-        share = f" ({(found - expected) / expected * 100:+.1f} %)" if expected else ""
+        share = f" ({(found - expected) / expected * 100:+z.1f} %)" if expected else ""
         difference = f"{signed(found - expected)}{share}"
     return line(padded(name, 22), f"{left:>14}{right:>14}{difference:>24}".rstrip())
 
 
 def _signed_gib(size: float) -> str:
-    return f"{size / 1024**3:+.2f} GiB"
+    return f"{size / 1024**3:+z.2f} GiB"
 
 
 def _signed_count(number: float) -> str:
-    return f"{number:+,.0f}"
+    return f"{number:+z,.0f}"
 
 
 def _signed_times(number: float) -> str:
-    return f"{number:+,.1f}"
+    return f"{number:+z,.1f}"
 
 
 def _devices(predicted: Prediction, actual: Actual | None, width: int) -> Iterator[Line]:

@@ -7,8 +7,8 @@ from gpuplan.domain.fact import Fact
 from gpuplan.present.document import Line, Lines, Role, Span, line, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.fleet_text import LABELS, ROLES
-from gpuplan.present.numbers import plural
 from gpuplan.present.status_text import STATES, duration
+from gpuplan.units import plural
 
 _INDENT = "  "
 
@@ -31,6 +31,22 @@ def outcome_text(
     return tuple(_outcome(name, removed, facts, logs, width))
 
 
+def leaving_changes_text(changes: Sequence[str], width: int) -> Lines:
+    """Before the app is left while it stops or restarts something: `restart qwen3-32b`."""
+    return (
+        *wrapped(f"Under way: {', '.join(changes)}.", width, role=Role.TITLE),
+        *wrapped(
+            "This is done by the app itself. Left now, it is broken off where it is: containers may be left stopped, "
+            "or not removed.",
+            width,
+            role=Role.WARNING,
+        ),
+        *wrapped(
+            "Nothing of it is lost: gpuplan status shows what there is, and it can be done again.", width
+        ),
+    )
+
+
 def _intent(
     deployment: Deployment,
     containers: Sequence[tuple[str, str, str]],
@@ -51,7 +67,8 @@ def _intent(
     if running:
         waiting = deployment.load.waiting if deployment.load is not None else None
         also = f" and {waiting} waiting" if waiting else ""
-        wait = f"they have {duration(drain)} to end" if drain else "they are cut off"
+        have, are = ("it has", "it is") if running + (waiting or 0) == 1 else ("they have", "they are")
+        wait = f"{have} {duration(drain)} to end" if drain else f"{are} cut off"
         yield from wrapped(
             f"{plural(running, 'request')} in flight{also}: {wait}", width, first=_INDENT, role=Role.WARNING
         )

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import paramiko
@@ -68,7 +69,8 @@ class CommandChannel(paramiko.Channel):
         """Something happened; from the transport's thread."""
 
     def close(self) -> None:
-        super().close()
+        with suppress(EOFError, OSError):  # the transport is gone: there is nobody to tell it to
+            super().close()
         if self.on_close is not None:
             self.on_close()
             self.on_close = None

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.color import Color, ColorParseError
 from textual.content import Content
 from textual.content import Span as ContentSpan
+from textual.filter import LineFilter
 from textual.strip import Strip
 
-from gpuplan.present.document import Line, Lines, Role, visible, width_of
+from gpuplan.present.document import Line, Lines, Role, visible
 
 VARIABLES = {
     Role.TITLE: "primary",
@@ -46,9 +48,8 @@ def _style(role: Role, colour: str) -> Style:
 
 
 def strip_of(line: Line, styles: Styles) -> Strip:
-    """One line as a strip as wide as its text."""
-    segments = [Segment(span.text, styles[span.role]) for span in line if span.text]
-    return Strip(segments, sum(width_of(span.text) for span in line))
+    """One line as a strip as wide as its text, measured as it will be cut."""
+    return Strip([Segment(span.text, styles[span.role]) for span in line if span.text])
 
 
 def text_of(line: Line, styles: Styles) -> Text:
@@ -81,3 +82,31 @@ def _content_style(role: Role) -> str:
 def safe(text: object) -> Content:
     """Text from elsewhere as content: harmless, visible, never markup."""
     return Content(visible(str(text)))
+
+
+class Harmless(LineFilter):
+    """The last thing that happens to every line: what a widget of Textual's was given, or typed, cannot move the cursor.
+
+    Every character keeps its cells: one that takes none goes, the others become a sign.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The segments without control, bidirectional and zero-width characters."""
+        if all(
+            segment.control or segment.text.isprintable() or segment.text in _BLANK for segment in segments
+        ):
+            return segments
+        return [
+            segment if segment.control else Segment(_printable(segment.text), segment.style)
+            for segment in segments
+        ]
+
+
+_BLANK = frozenset({"\xa0"})
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        char if char.isprintable() or char in _BLANK else "�".ljust(cell_len(char)) if cell_len(char) else ""
+        for char in text
+    )

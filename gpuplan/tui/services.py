@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gpuplan.domain.deployment import Deployment, DeploymentSpec, Member
+from gpuplan.domain.deployment import DeploymentSpec, Member
 from gpuplan.domain.events import At, Event
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.fleet import Fleet, Gpu, Host
 from gpuplan.domain.plan import Plan
+from gpuplan.operations import deploy_process
 from gpuplan.operations.logs import LogChoice, Printed
 from gpuplan.operations.plan import ServingOptions
 from gpuplan.operations.status import StatusReport
-from gpuplan.operations.stop import Intended, Stopped
+from gpuplan.operations.stop import DRAIN_SECONDS, Intended, Stopped
 from gpuplan.sources.catalogue.models import CatalogueModel
 
 
@@ -62,6 +63,10 @@ class Proposal:
     """The service's own: handed back to `deploy`."""
 
 
+RunOutcome = deploy_process.RunOutcome
+"""How a deploy ended."""
+
+
 class Run(Protocol):
     """A deploy under way, or one that has ended. It lives on when the app is left."""
 
@@ -82,7 +87,7 @@ class Run(Protocol):
         """From the first one, as they come; ends with the run. Blocks."""
         ...
 
-    def outcome(self) -> "RunOutcome | None":
+    def outcome(self) -> RunOutcome | None:
         """How it ended; None while it is alive."""
         ...
 
@@ -90,15 +95,21 @@ class Run(Protocol):
         """Break it off: what was started is taken back, what was replaced runs again. A second call leaves things as they are."""
         ...
 
+    def acknowledge(self) -> None:
+        """A person has seen how it ended: it is not offered again. Of no effect before the end."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
-    """How a deploy ended."""
 
-    exit_code: int
-    deployment: Deployment | None
-    message: str = ""
-    """What it said when it ended badly, hints included."""
+class StatusLooks(Protocol):
+    """What runs, looked at again and again; connections stay open between the looks."""
+
+    def look(self, *, dial: bool = False) -> StatusReport:
+        """What runs now, one look at a time. `dial`: hosts that did not answer are called again first."""
+        ...
+
+    def close(self) -> None:
+        """No more looks; returns at once, from any thread."""
+        ...
 
 
 OnHost = Callable[[Host], None]
@@ -144,16 +155,27 @@ class Services(Protocol):
         """
         ...
 
+    def dry_run(self, plan: Plan, choice: tuple[int, int], fleet: Fleet) -> DeploymentSpec:
+        """The containers a candidate would be, no host asked: ports, paths and the image's contents are assumed.
+
+        Raises FleetChanged where the fleet no longer has its GPUs, UsageError for what cannot be started.
+        """
+        ...
+
     def deploy(self, proposal: Proposal) -> Run:
         """Start it; confirmed before."""
         ...
 
     def runs(self) -> tuple[Run, ...]:
-        """Deploys begun by this app or an earlier one that are under way, latest first."""
+        """Deploys begun by this app or an earlier one that are under way or whose end nobody saw, latest first."""
         ...
 
     def deployments(self, name: str | None = None) -> StatusReport:
         """What runs."""
+        ...
+
+    def watch_deployments(self) -> StatusLooks:
+        """To look at what runs again and again; nothing is asked before the first look."""
         ...
 
     def logs(
@@ -168,11 +190,18 @@ class Services(Protocol):
         ...
 
     def stop(
-        self, name: str, confirm: Callable[[Intended], bool], on_event: Callable[[Event], None]
+        self,
+        name: str,
+        confirm: Callable[[Intended], bool],
+        on_event: Callable[[Event], None],
+        *,
+        drain_seconds: int = DRAIN_SECONDS,
     ) -> Stopped:
         """End a deployment; `confirm` is asked before anything is touched."""
         ...
 
-    def restart(self, name: str, on_event: Callable[[Event], None]) -> None:
+    def restart(
+        self, name: str, on_event: Callable[[Event], None], *, drain_seconds: int = DRAIN_SECONDS
+    ) -> None:
         """Stop its containers and start them again, in order. Raises StoppedByFacts."""
         ...

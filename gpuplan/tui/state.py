@@ -1,8 +1,11 @@
 """What the app knows, as frozen values that flow down to the screens."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gpuplan.domain.fleet import Fleet
+from gpuplan.tui.services import Source
 
 NO_FLEET = Fleet(hosts=())
 
@@ -17,8 +20,20 @@ class FleetState:
     """Names of hosts of a reading under way that have not answered."""
     total: int = 0
     """Hosts of the reading under way; 0: there is none."""
+    failed: int = 0
+    """Hosts of the reading under way that were told as failed."""
     error: str | None = None
-    """Why there is no fleet."""
+    """Why the fleet could not be read."""
+    hint: str | None = None
+    """What mends that."""
+    source: Source | None = None
+    """None: it is not known yet."""
+    read_at: Mapping[str, datetime] = field(default_factory=dict)
+    """When each host was read, by name."""
+    live_at: Mapping[str, datetime] = field(default_factory=dict)
+    """When the figures of its GPUs were told by the watch, by name."""
+    paused: bool = False
+    """The watch rests."""
 
     @property
     def reading(self) -> bool:

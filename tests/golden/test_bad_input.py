@@ -92,7 +92,7 @@ def parts_of(err: str) -> tuple[str, str]:
         (("plan",), "MODEL is missing", "gpuplan plan Qwen/Qwen3-32B"),
         ((*PLAN, "more"), "'more' is more than it takes", "gpuplan plan --help"),
         (("plna", MODEL), "'plna': gpuplan has no such command", "`gpuplan plan`"),
-        (("",), "'': gpuplan has no such command", "commands: init, probe, check, plan"),
+        (("",), "'': gpuplan has no such command", "commands: tui, init, probe, check, plan"),
         (("--frobnicate",), "--frobnicate", "gpuplan --help"),
         (("estimate", MODEL), "--gpu is missing", "--gpu H100-80GB:2"),
         (("schema",), "NAME is missing", "gpuplan schema plan"),

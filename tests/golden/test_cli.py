@@ -64,8 +64,10 @@ COMMANDS = {
     "gpus": "gpus h100",
     "help": "--help",
     "help-plan": "plan --help",
+    "help-tui": "tui --help",
     "help-probe": "probe --help",
     "help-init": "init --help",
+    "help-restart": "restart --help",
 }
 """Every command with the golden file it has to print; `-wide` ones see a terminal of 120 columns."""
 

@@ -9,7 +9,7 @@ from gpuplan.operations.fleet import FleetOptions, see_fleet
 from gpuplan.operations.probe import ProbeOptions
 from gpuplan.operations.status import StatusReport
 from gpuplan.tui.live import LiveServices
-from gpuplan.tui.services import OnHost, Source, SourceKind
+from gpuplan.tui.services import OnHost, Run, Source, SourceKind
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "inventory.example.yaml"
@@ -50,6 +50,9 @@ class FakeServices(LiveServices):
 
     def deployments(self, name: str | None = None) -> StatusReport:
         return self.report
+
+    def runs(self) -> tuple[Run, ...]:
+        return ()
 
 
 def _nobody() -> ProbeOptions:

@@ -70,3 +70,15 @@ def test_version_loads_no_library() -> None:
     version, loaded = done.stdout.splitlines()
     assert version == f"gpuplan {__version__}"
     assert not set(loaded.split()) & (HEAVY | {"typer", "click", "rich", "pydantic", "yaml"})
+
+
+@pytest.mark.parametrize("words", [["--help"], ["tui", "--help"], ["tui"], []])
+def test_help_loads_no_app(words: list[str]) -> None:
+    code = (
+        "import sys; from gpuplan.cli.app import run; run(sys.argv[1:]); "
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not set(done.stdout.splitlines()[-1].split()) & (HEAVY | {"tomlkit", "yaml", "pydantic"})

@@ -120,6 +120,12 @@ class Rows(ScrollView, can_focus=True):
         self._styles: Styles | None = None
         self._key: Hashable | None = None
         self._widest = 0
+        self._grows = False
+        """Rows are added at the end as they come."""
+        self._at_end = True
+        """Of rows that grow, without a cursor: the last one is seen, and stays so with more of them and with less room."""
+        self._made_for = 0
+        """Cells of width the strips were made for."""
 
     # ------------------------------------------------------------------ what is shown
 
@@ -138,13 +144,34 @@ class Rows(ScrollView, can_focus=True):
             self._strips.pop(key, None)
         self.refresh()
 
+    def rearranged(self, keys: Sequence[Hashable]) -> None:
+        """Rows came, went or moved, and these look different; the one under the cursor stays where it is on screen."""
+        for key in keys:
+            self._strips.pop(key, None)
+        above = self.cursor - round(self.scroll_target_y)
+        self._settle()
+        if self.source.index(self._key) is not None and above >= 0:
+            self.scroll_to(y=self.cursor - above, animate=False, immediate=True)
+
     def grown(self) -> None:
         """Rows were added at the end; those before are as they were."""
-        at_end = self.is_vertical_scroll_end
+        self._grows = True
         self._fit()
-        if at_end and not self._has_cursor:
-            self.scroll_end(animate=False, immediate=True)
+        self._stay_at_end()
         self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._at_end = self.is_vertical_scroll_end
+
+    def _stay_at_end(self) -> None:
+        if self._grows and self._at_end and not self._has_cursor:
+            self.scroll_end(animate=False, immediate=True, force=True)
+
+    @property
+    def header(self) -> Line:
+        """The line above the rows; empty: there is none."""
+        return self._header
 
     @property
     def key(self) -> Hashable | None:
@@ -170,7 +197,10 @@ class Rows(ScrollView, can_focus=True):
 
     def _fit(self) -> None:
         lines = len(self.source) + (1 if self._header else 0)
-        self.virtual_size = Size(max(self._widest, self._room.width), lines)
+        room = self._room.width
+        if lines > self._room.height and not self.show_vertical_scrollbar:
+            room -= self.styles.scrollbar_size_vertical
+        self.virtual_size = Size(max(room, self._widest), lines)
 
     @property
     def _room(self) -> Size:
@@ -187,10 +217,14 @@ class Rows(ScrollView, can_focus=True):
         self._strips.clear()
         self._fit()
         self._into_view()
+        self._stay_at_end()
 
     def render_line(self, y: int) -> Strip:
         scroll_x, scroll_y = self.scroll_offset
         width = self._room.width
+        if width != self._made_for:
+            self._made_for = width
+            self._strips.clear()
         base = self.rich_style
         if self._header and y == 0:
             style = base + self.get_component_rich_style("rows--header", partial=True)
@@ -249,9 +283,9 @@ class Rows(ScrollView, can_focus=True):
         page = self._room.height - (1 if self._header else 0)
         top = round(self.scroll_target_y)
         if self.cursor < top:
-            self.scroll_to(y=self.cursor, animate=False, immediate=True)
+            self.scroll_to(y=self.cursor, animate=False, immediate=True, force=True)
         elif page > 0 and self.cursor >= top + page:
-            self.scroll_to(y=self.cursor - page + 1, animate=False, immediate=True)
+            self.scroll_to(y=self.cursor - page + 1, animate=False, immediate=True, force=True)
 
     def _arrived(self) -> None:
         key = self.source.key(self.cursor) if self.cursor < len(self.source) else None

@@ -1,4 +1,4 @@
-"""`status`, `logs`, `stop`, `unlock`: what they refuse before any host is reached."""
+"""`status`, `logs`, `stop`, `restart`, `unlock`: what they refuse before any host is reached."""
 
 from pathlib import Path
 
@@ -23,6 +23,12 @@ def _inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["stop", "x", "--yes", "--wait", "-5"], "--wait -5: must not be negative"),
         (["stop", "x", "--yes", "--drain", "soon"], "--drain soon: not a whole number"),
         (["stop"], "NAME is missing"),
+        (["restart", "x"], "restart asks before it ends anything"),
+        (["restart", "x", "--yes", "--drain", "-1"], "--drain -1: must not be negative"),
+        (["restart", "x", "--yes", "--wait", "-5"], "--wait -5: must not be negative"),
+        (["restart", "x", "--yes", "--drain", "soon"], "--drain soon: not a whole number"),
+        (["restart"], "NAME is missing"),
+        (["restart", "x", "--yes", "--host", "b"], "there is no such host"),
         (["logs", "x", "--tail", "-1"], "--tail -1: must not be negative"),
         (["logs", "x", "--since", "yesterday"], "--since yesterday: neither a span nor a time"),
         (["logs"], "NAME is missing"),

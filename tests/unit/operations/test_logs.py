@@ -11,11 +11,14 @@ from gpuplan.deploying.timestamps import nanoseconds
 from gpuplan.domain.deployment import ContainerRole, Member
 from gpuplan.domain.labels import MANAGED
 from gpuplan.errors import UsageError
-from gpuplan.operations.logs import LogChoice, Printed, _follow, _merged, _Source, since_seconds
+from gpuplan.operations.fleet import FleetOptions
+from gpuplan.operations.logs import LogChoice, Printed, _ended_by, _follow, _merged, _Source, since_seconds
+from gpuplan.operations.probe import ProbeOptions
 from gpuplan.operations.reached import ReachedFleet, Seen
 from gpuplan.remote.connection import Connection
 from gpuplan.remote.docker_engine import Engine, engine
 from gpuplan.remote.local import LocalConnection
+from gpuplan.remote.ssh_settings import SshSettings
 from tests.engine_server import EngineServer, Request, frame, serving
 
 MEMBER = Member(host="h", container="c", id="c1", role=ContainerRole.LEADER, state="running")
@@ -165,6 +168,37 @@ def test_members_are_merged_by_time() -> None:
     _follow(sources, lambda printed: heard.append(printed.text))
     assert heard == ["a20", "b21", "a22", "b23"]
     assert all(script.others.is_set() for script in scripts)
+
+
+def test_a_log_that_is_followed_ends_when_it_is_no_longer_wanted() -> None:
+    class Endless(Script):
+        def follow(self, put: Callable[[tuple[int, Printed]], None]) -> None:
+            put(self.line(1))
+            self.others.wait(60)
+
+    script, stop = Endless("a", []), threading.Event()
+    heard: list[str] = []
+
+    def hear(printed: Printed) -> None:
+        heard.append(printed.text)
+        stop.set()
+
+    _follow(cast("list[_Source]", [script]), hear, stop)
+    assert heard == ["a1"]
+    assert script.others.is_set()
+
+
+def test_every_connection_ends_with_the_wish_to_read(tmp_path: Path) -> None:
+    settings = SshSettings(known_hosts=tmp_path / "known_hosts", home=tmp_path)
+    options = FleetOptions(environ={}, cwd=tmp_path, reach=lambda: ProbeOptions(ssh=settings))
+    stop = threading.Event()
+    with _ended_by(stop, options) as stoppable:
+        assert stoppable.reach is not None
+        stoppable.reach()
+        cancelled = threading.Event()
+        settings.cancellation.register(cancelled.set)
+        stop.set()
+        assert cancelled.wait(5)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,19 @@ def test_all_there_is_to_say() -> None:
     assert "gpuplan logs qwen3-32b -f" in text
 
 
+@pytest.mark.parametrize("less", [0, 1, 3 * 1024**2])
+def test_a_difference_that_rounds_to_nothing_has_no_minus(less: int) -> None:
+    predicted = replace(RUNNING.predicted, max_concurrency=8.0)
+    actual = Actual(
+        weights_bytes=61 * GIB - less, kv_cache_bytes=8 * GIB, kv_cache_tokens=60000, max_concurrency=7.999
+    )
+    seen = replace(RUNNING, predicted=predicted, actual=actual)
+    rows = [row.split() for row in text_of(deployment_text(seen, (), (), 80)).splitlines()]
+    assert ["weights", "61.00", "GiB", "61.00", "GiB", "+0.00", "GiB", "(+0.0", "%)"] in rows
+    assert ["KV", "cache", "tokens", "60,000", "60,000", "+0", "(+0.0", "%)"] in rows
+    assert ["requests", "at", "once", "8.0", "8.0", "+0.0", "(+0.0", "%)"] in rows
+
+
 def test_why_it_is_not_running() -> None:
     failed = replace(
         RUNNING,
