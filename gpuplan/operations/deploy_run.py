@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, SecretValues
 from gpuplan.domain.events import At, Event, Phase, PhaseDone, PhaseStarted
 from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.secret_text import masked
 
 if TYPE_CHECKING:
     from gpuplan.deploying.observed import Container
@@ -163,6 +164,10 @@ class Run:
             if self.ends.is_set():
                 raise Ended
             yield
+
+    def masked(self, text: str) -> str:
+        """Without the secrets of this deploy, and without what looks like one."""
+        return self.secrets.masked(masked(text))
 
     def end(self) -> None:
         """Nothing is made or started from here on; what is under way is waited for, so that it is seen and removed."""

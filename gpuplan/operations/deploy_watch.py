@@ -14,7 +14,6 @@ from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import MemberSeen, Milestone, Phase, Remark
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.secret_text import masked
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_ready import Readiness, ask_ready
 from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
@@ -186,7 +185,7 @@ class Watch:
                 host=heard.spec.host,
                 container=heard.spec.name,
                 kind=reached.kind.value,
-                text=self.run.secrets.masked(masked(reached.text)),
+                text=self.run.masked(reached.text),
             )
         )
 

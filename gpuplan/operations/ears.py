@@ -1,24 +1,19 @@
-"""The logs of a deployment's containers as they are written, kept through lost connections and for the time after.
-
-Of each container the first lines and the last ones are kept: the root cause of a failure stands early, its last words late.
-"""
+"""The logs of a deployment's containers as they are written, kept through lost connections and for the time after."""
 
 import re
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.operations.saved_logs import KeptLines
 
 if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
     from gpuplan.remote.container_logs import LogLine, LogStream
 
-FIRST_LINES = 6000
-LAST_LINES = 4000
 RETRY_SECONDS = 0.5
 ENDED = frozenset({"exited", "dead", "removing"})
 
@@ -48,8 +43,7 @@ class Ear:
         self.ended = threading.Event()
         self._opened = opened
         self._on_line = on_line
-        self._first: list[LogLine] = []
-        self._last: deque[LogLine] = deque(maxlen=LAST_LINES)
+        self._kept = KeptLines()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._stream: LogStream | None = None
@@ -77,7 +71,7 @@ class Ear:
     def lines(self) -> tuple["LogLine", ...]:
         """What was heard and kept, in order."""
         with self._lock:
-            return (*self._first, *self._last)
+            return self._kept.lines
 
     def _listen(self) -> None:
         from gpuplan.remote.connection import ConnectionFailed, SocketRefused
@@ -126,5 +120,5 @@ class Ear:
         if line.at == self._newest:
             self._of_newest.append(line.text)
         with self._lock:
-            (self._first if len(self._first) < FIRST_LINES else self._last).append(line)
+            self._kept.add(line)
         self._on_line(self.spec, line)
