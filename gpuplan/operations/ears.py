@@ -1,10 +1,8 @@
 """The logs of a deployment's containers as they are written, kept through lost connections and for the time after."""
 
-import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.deployment import ContainerSpec
@@ -16,16 +14,6 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 0.5
 ENDED = frozenset({"exited", "dead", "removing"})
-
-
-def seconds_of(stamp: str) -> float | None:
-    """Seconds since 1970 of a time as Docker prints it (nanoseconds, UTC); None where it is none."""
-    try:
-        return datetime.fromisoformat(
-            re.sub(r"(\.\d{6})\d+", r"\1", stamp.replace("Z", "+00:00"))
-        ).timestamp()
-    except ValueError:
-        return None
 
 
 class Ear:

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.deploying import timestamps
 from gpuplan.deploying.diagnose import diagnose
 from gpuplan.deploying.diagnosis import Diagnosis, MemberEvidence
 from gpuplan.domain.deployment import ContainerSpec
 from gpuplan.domain.fact import Fact
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
-from gpuplan.operations.ears import seconds_of
 from gpuplan.operations.saved_logs import file_name, write_log
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
                 oom_killed=bool(seen.get("OOMKilled")),
                 error=run.masked(str(seen.get("Error") or "")),
                 finished_at=_finished(seen),
-                lines=tuple((seconds_of(line.at), run.secrets.masked(line.text)) for line in lines),
+                lines=tuple((timestamps.seconds(line.at), run.secrets.masked(line.text)) for line in lines),
                 clock_offset_seconds=offsets.get(host, 0.0),
             )
         )
@@ -70,7 +70,7 @@ def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
 
 def _finished(state: Mapping[str, Any]) -> float | None:
     """When it ended; None while it runs, and where it never ran (Docker then says the year 1)."""
-    at = seconds_of(str(state.get("FinishedAt") or ""))
+    at = timestamps.seconds(str(state.get("FinishedAt") or ""))
     return at if at is not None and at > 0 else None
 
 
