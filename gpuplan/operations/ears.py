@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.operations.resumed_log import ResumedLog
 from gpuplan.operations.saved_logs import KeptLines
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ class Ear:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._stream: LogStream | None = None
-        self._newest = ""
-        self._of_newest: list[str] = []
-        self._resumed = False
+        self._log = ResumedLog()
         self._thread = threading.Thread(target=self._listen, daemon=True, name=f"log {spec.name}")
 
     def start(self) -> None:
@@ -69,18 +68,13 @@ class Ear:
         while not self._stopped.is_set():
             with suppress(ConnectionFailed, SocketRefused, EngineFailed):
                 try:
-                    self._resumed = bool(self._newest)
-                    stream = logs(
-                        self._opened.engine_of(self.spec.host),
-                        self.identity,
-                        since=self._newest or None,
-                        follow=True,
-                    )
+                    engine = self._opened.engine_of(self.spec.host)
+                    stream = logs(engine, self.identity, since=self._log.start, follow=True)
                     with self._lock:
                         self._stream = stream
                     if self._stopped.is_set():
                         stream.close()
-                    for line in stream:
+                    for line in self._log.unseen(stream):
                         self._hear(line)
                     if self._is_over():
                         break
@@ -97,16 +91,7 @@ class Ear:
         return document is None or document["State"]["Status"] in ENDED
 
     def _hear(self, line: "LogLine") -> None:
-        """Keep and pass on a line once: after a reconnect those of the last timestamp come again."""
-        if self._resumed:
-            if line.at == self._newest and line.text in self._of_newest:
-                return
-            self._resumed = line.at <= self._newest
-        if line.at > self._newest:
-            self._newest = line.at
-            self._of_newest = []
-        if line.at == self._newest:
-            self._of_newest.append(line.text)
+        """Keep a line and pass it on."""
         with self._lock:
             self._kept.add(line)
         self._on_line(self.spec, line)
