@@ -227,7 +227,7 @@ def _on_hosts(
 ) -> Prepared:
     """Compiled for hosts that can be asked where the model lies and what holds their ports."""
     hosts = tuple(dict.fromkeys(placed.host for placed in candidate.placement))
-    _require_ready(opened.fleet, hosts, candidate)
+    _require_ready(opened.fleet, hosts)
     engine = wanted.workload.engine
     place = locate(
         wanted.asked.reference or wanted.model.path,
@@ -343,9 +343,8 @@ def _image(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
     return choice.reference
 
 
-def _require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> None:
+def _require_ready(fleet: Fleet, hosts: Sequence[str]) -> None:
     """Raise NotReady where Docker, the driver or the toolkit of a chosen host is not in order (GP809)."""
-    del candidate
     facts = []
     for host in fleet.hosts:
         if host.name not in hosts:

@@ -109,11 +109,9 @@ class Teller:
             self._phase = None
             self(PhaseDone(phase=phase, seconds=round(time.monotonic() - since, 1)))
 
-    def broken_off(self) -> Phase:
+    def break_off(self) -> None:
         """The phase under way ends without being done."""
-        phase = self._phase[0] if self._phase is not None else Phase.CONNECT
         self._phase = None
-        return phase
 
     @property
     def current(self) -> Phase:
