@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from gpuplan.deploying.observed import Container
-from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
+from gpuplan.domain.deployment import GONE, ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import MemberSeen, Milestone, Phase, Remark
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.across import Outcome, on_each
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gpuplan.engine.startup_log import Milestone as LogMilestone
     from gpuplan.remote.container_logs import LogLine
 
-GONE = frozenset({"exited", "dead", "removing", "missing"})
 LOOK_SECONDS = 15.0
 RECONNECT_SECONDS = 20.0
 GATHER_SECONDS = 4.0

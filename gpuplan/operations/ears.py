@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.domain.deployment import ENDED, ContainerSpec
 from gpuplan.operations.resumed_log import ResumedLog
 from gpuplan.operations.saved_logs import KeptLines
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from gpuplan.remote.container_logs import LogLine, LogStream
 
 RETRY_SECONDS = 0.5
-ENDED = frozenset({"exited", "dead", "removing"})
 
 
 class Ear:

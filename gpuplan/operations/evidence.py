@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.deploying import timestamps
 from gpuplan.deploying.diagnose import diagnose
 from gpuplan.deploying.diagnosis import Diagnosis, MemberEvidence
-from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.domain.deployment import ENDED, ContainerSpec
 from gpuplan.domain.fact import Fact
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
@@ -45,7 +45,7 @@ def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
         state = states.get(f"{host}\n{name}")
         seen: dict[str, Any] = {} if isinstance(state, Outcome) or state is None else state
         ear = watch.ears.get((host, name)) if watch is not None else None
-        if ear is not None and seen.get("Status") in {"exited", "dead"}:
+        if ear is not None and seen.get("Status") in ENDED:
             ear.catch_up(CATCH_UP_SECONDS)
         lines = ear.lines if ear is not None else ()
         spec = run.container(host, name)
