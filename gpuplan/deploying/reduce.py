@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import reduce as folded
 from typing import assert_never
 
-from gpuplan.domain.deployment import ContainerRole, Deployment, Member, State
+from gpuplan.domain.deployment import GONE, ContainerRole, Deployment, Member, State
 from gpuplan.domain.events import (
     At,
     Failed,
@@ -27,8 +27,6 @@ from gpuplan.domain.events import (
 
 NOTHING = Deployment(name="", state=State.PREPARING)
 """Before the first event."""
-ENDED = frozenset({"exited", "dead", "missing"})
-"""States of a container that does not run and did."""
 _SETTLED = frozenset({State.ERROR, State.STOPPED})
 _STARTING = frozenset({Phase.START, Phase.REGISTER, Phase.LOAD, Phase.READY, Phase.ANSWER})
 _STOPPING = "it is being stopped"
@@ -107,7 +105,7 @@ def _phase_done(deployment: Deployment, phase: Phase) -> Deployment:
 def _seen(deployment: Deployment, member: Member) -> Deployment:
     known = _place(member)
     told = member
-    if member.state in ENDED and not member.message:
+    if member.state in GONE and not member.message:
         told = replace(member, message=_ending(member))
     others = tuple(item for item in deployment.members if _place(item) != known)
     members = (
@@ -123,7 +121,7 @@ def _judged(deployment: Deployment, member: Member) -> Deployment:
     watched = deployment.state in (State.STARTING, State.RUNNING, State.UNHEALTHY)
     if not watched or member.role is ContainerRole.HELPER:
         return deployment
-    ended = member.state in ENDED
+    ended = member.state in GONE
     if ended and member.role is not ContainerRole.FOLLOWER:
         return replace(deployment, state=State.ERROR, message=member.message)
     if deployment.state is State.RUNNING and (ended or member.health == "unhealthy"):

@@ -93,7 +93,7 @@ try:
         with open(reference, "w") as stream: stream.write(commit)
     say("done", done())
     say("complete", found.sha)
-except Exception as error:
+except Exception as error:  # whatever it is: who reads the log is told its kind, not a traceback
     say("failed", kind_of(error), " ".join(str(error).split())[:600] or type(error).__name__)
     sys.exit(4)
 """

@@ -247,6 +247,12 @@ class SecretValues:
 NO_SECRETS = SecretValues()
 
 
+ENDED = frozenset({"exited", "dead", "removing"})
+"""Docker's states of a container that has run: it prints nothing more, holds no memory and is not about to."""
+GONE = ENDED | {"missing"}
+"""The same, and that of one which was made and is not there any more."""
+
+
 class State(StrEnum):
     """Of a deployment (S2.1)."""
 

@@ -55,6 +55,13 @@ def on_each(calls: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T
     return done
 
 
+def in_time(calls: Mapping[str, Callable[[], T]], *, seconds: float) -> dict[str, T]:
+    """The results that came in time, by name; the others are left out. `seconds` is for each batch of `AT_ONCE`."""
+    batches = -(-len(calls) // AT_ONCE)
+    found = on_each(calls, max(1, batches) * seconds)
+    return {name: result for name, result in found.items() if not isinstance(result, Outcome)}
+
+
 def _result(result: Callable[[], T]) -> T | Outcome:
     from gpuplan.remote.connection import ConnectionFailed, SocketRefused
     from gpuplan.remote.docker_engine import EngineFailed, RequestRefused

@@ -16,7 +16,7 @@ from gpuplan.domain.inventory import HostEntry, Inventory
 from gpuplan.engine.arguments import parse
 from gpuplan.engine.versions import DEFAULT
 from gpuplan.errors import ModelError
-from gpuplan.operations.check_calls import each
+from gpuplan.operations.across import in_time
 from gpuplan.operations.check_reach import measure_reachability
 from gpuplan.planning.planner import model_summary
 from gpuplan.planning.preflight import preflight
@@ -139,7 +139,7 @@ def model_need(reference: str | None) -> ModelNeed | None:
 def _measure_hosts(opened: Opened, hosts: Sequence[Host], wanted: Wanted) -> dict[str, HostMeasures]:
     """Ports and model files of every host; one that does not answer has none."""
     calls = {host.name: partial(_measure, opened.connections[host.name], host, wanted) for host in hosts}
-    found = each(calls, seconds=MEASURE_SECONDS)
+    found = in_time(calls, seconds=MEASURE_SECONDS)
     return {host.name: found.get(host.name) or HostMeasures() for host in hosts}
 
 
@@ -187,7 +187,7 @@ def _with_gpu_tests(
             calls[host.name] = partial(
                 run_gpu_test, partial(opened.engine_of, host.name), image.id, wanted.image, GPU_TEST_SECONDS
             )
-    tests |= each(calls, seconds=GPU_TEST_SECONDS + 15)
+    tests |= in_time(calls, seconds=GPU_TEST_SECONDS + 15)
     late = GpuTest(outcome=GpuTestOutcome.TIMED_OUT, image=wanted.image, seconds=GPU_TEST_SECONDS)
     tests |= {name: late for name in calls if name not in tests}
     return {

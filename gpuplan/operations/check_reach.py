@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gpuplan.domain.fleet import Host
-from gpuplan.operations.check_calls import each
+from gpuplan.operations.across import in_time
 from gpuplan.planning.preflight_host import data_address
 from gpuplan.planning.preflight_measures import HostMeasures, Reach, Reachability, ReachOutcome, Wanted
 from gpuplan.probing.reachability import (
@@ -69,7 +69,7 @@ def _tried(
     """One round: all listen, then all connect, then all end."""
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     words = {name: secrets.token_hex(8) for name in names}
-    opened = each(
+    opened = in_time(
         {
             name: partial(_listen, connections[name], addresses[name], ports[name], words[name])
             for name in names
@@ -101,7 +101,7 @@ def _answers(
         if source in listeners and port is not None:
             targets[source].append(Target(host=name, address=addresses[name], port=port, word=words[name]))
     most = max((len(items) for items in targets.values()), default=0)
-    answers = each(
+    answers = in_time(
         {name: partial(listeners[name].connect, items) for name, items in targets.items() if items},
         seconds=-(-most // AT_ONCE) * (CONNECT_SECONDS + 2) + 10,
     )

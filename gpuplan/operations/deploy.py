@@ -191,7 +191,7 @@ def _carried_out(
     locked: tuple[str, ...],
 ) -> Outcome:
     clear_helpers(run)
-    if not existing_of(run.opened, run.spec.name).containers:
+    if not prepared.existing.containers:
         require_ways(run, prepared)
     bring(run, prepared, options.image_source, options.environ)
     run.tell(SpecDecided(spec=run.spec, spec_hash=run.spec_hash, generation=run.generation))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gpuplan.deploying import timestamps
 from gpuplan.domain.deployment import Actual
 from gpuplan.domain.events import Phase
 from gpuplan.engine.startup_log import actual_of
@@ -9,7 +10,6 @@ from gpuplan.operations.deploy_prepare import Prepared
 from gpuplan.operations.deploy_ready import answer_once
 from gpuplan.operations.deploy_run import Run
 from gpuplan.operations.deploy_watch import Watch
-from gpuplan.operations.ears import seconds_of
 
 TOKENLESS = "skip_tokenizer_init"
 
@@ -27,7 +27,7 @@ def serve_and_answer(run: Run, watch: Watch, prepared: Prepared) -> Actual:
 def actual(run: Run, watch: Watch) -> Actual:
     """What the engine printed of itself, and what its GPUs report now."""
     lines = {
-        f"{host}/{name}": tuple((seconds_of(line.at), line.text) for line in ear.lines)
+        f"{host}/{name}": tuple((timestamps.seconds(line.at), line.text) for line in ear.lines)
         for (host, name), ear in watch.ears.items()
     }
     ours = {(one.host, gpu) for one in run.spec.containers for gpu in one.gpus}

@@ -2,9 +2,11 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpuplan.deploying.compile import compile_deployment
 from gpuplan.deploying.image_probe import SECONDS
 from gpuplan.deploying.secrets import RAY_TOKEN
 from gpuplan.deploying.spec_hash import secrets_digest, spec_hash
@@ -13,12 +15,12 @@ from gpuplan.domain.events import Phase
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.engine.versions import stated_version
 from gpuplan.operations.across import Outcome, on_each
+from gpuplan.operations.container_names import taken_names
 from gpuplan.operations.deploy_images import bring_images
-from gpuplan.operations.deploy_prepare import Prepared, prepare_again
+from gpuplan.operations.deploy_prepare import Prepared, pinned
 from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
 from gpuplan.operations.deploy_weights import bring_weights, prepare_directories
 from gpuplan.operations.image_facts import image_facts
-from gpuplan.operations.stopped import NotReady
 
 if TYPE_CHECKING:
     from gpuplan.deploying.image_probe import ImageFacts
@@ -34,30 +36,30 @@ def bring(run: Run, prepared: Prepared, source: str, environ: Mapping[str, str])
     run.image_ids = brought.ids
     facts = _facts(run, hosts[0], environ)
     _require_version(run, prepared, facts)
-    try:
-        final = prepare_again(run.opened, prepared, facts=facts)
-    except NotReady as refused:
-        raise Halted(Phase.IMAGE, *refused.facts) from refused
-    run.spec = final.spec
-    run.secrets = _with_token(final.secrets, run)
-    if final.place is not None and final.place.missing:
-        run.tell.phase(Phase.WEIGHTS, f"{run.spec.model} on {', '.join(final.place.missing)}")
+    request = replace(prepared.compile_request, image_facts=facts)
+    run.spec = compile_deployment(request)
+    run.secrets = _with_token(prepared.secrets, run)
+    if prepared.place is not None and prepared.place.missing:
+        run.tell.phase(Phase.WEIGHTS, f"{run.spec.model} on {', '.join(prepared.place.missing)}")
         place = bring_weights(
             run.opened,
-            final.place,
-            final.wanted.inventory,
+            prepared.place,
+            prepared.wanted.inventory,
             image_ids=run.image_ids,
             secrets=run.secrets,
             emit=run.tell,
-            expected_bytes=final.wanted.model.profile.checkpoint_bytes,
-            config_only=final.workload.engine.load_format == "dummy",
+            expected_bytes=prepared.wanted.model.profile.checkpoint_bytes,
+            config_only=prepared.workload.engine.load_format == "dummy",
         )
-        if place.failures:
+        if place.model is None or place.failures:
             raise Halted(Phase.WEIGHTS, *place.failures)
-        run.spec = prepare_again(run.opened, prepared, facts=facts).spec
+        run.spec = compile_deployment(replace(request, model=pinned(place, place.model)))
     problems = prepare_directories(run.opened, run.spec, run.tell)
     if problems:
         raise Halted(Phase.WEIGHTS, *problems)
+    taken = taken_names(run.opened, run.spec)  # image and weights may have taken an hour
+    if taken:
+        raise Halted(Phase.CREATE, *taken)
     run.spec_hash = spec_hash(
         run.spec,
         image_ids=run.image_ids,

@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuplan.deploying.compile import compile_deployment, default_name
-from gpuplan.deploying.image_probe import UNKNOWN, ImageFacts
 from gpuplan.deploying.images import image_for
 from gpuplan.deploying.ports import preferred_ports, taken_ports
 from gpuplan.deploying.request import CompileRequest
@@ -79,13 +78,18 @@ class Prepared:
     secrets: SecretValues
     place: "ModelPlace | None" = None
     """As it was found on the hosts."""
-    replaces: tuple[Member, ...] = ()
-    """What there is of a deployment of that name, which this one will replace unless it is the same."""
+    existing: Existing = field(default_factory=Existing)
+    """What there is of a deployment of that name, as it was seen when this was prepared."""
     remarks: tuple[Fact, ...] = ()
 
     @property
     def category(self) -> Category:
         return self.wanted.model.category
+
+    @property
+    def replaces(self) -> tuple[Member, ...]:
+        """What this one will replace unless it is the same."""
+        return tuple(one.member for one in self.existing.containers)
 
     @property
     def workload(self) -> Workload:
@@ -143,19 +147,19 @@ def prepare(opened: "OpenFleet", wanted: Wanted) -> Prepared:
     return _on_hosts(opened, wanted, name, question, candidate, found)
 
 
-def prepare_again(opened: "OpenFleet", prepared: Prepared, *, facts: ImageFacts | None = None) -> Prepared:
+def prepare_again(opened: "OpenFleet", prepared: Prepared) -> Prepared:
     """The same on the fleet as it is now, its hosts read again. Raises FleetChanged, NotReady.
 
     Ports that were taken meanwhile are replaced, and that is told.
     """
     wanted, name = prepared.wanted, prepared.name
-    if facts is None:
-        opened.read_again(tuple(dict.fromkeys((*prepared.spec.hosts, *_hosts_of(prepared.replaces)))))
-        if (now := name_of(opened, wanted)) != name:
-            raise FleetChanged([_fact("GP821", {"deployment": name}, hosts=(), other=now)])
+    there = (member.host for member in prepared.replaces)
+    opened.read_again(tuple(dict.fromkeys((*prepared.spec.hosts, *there))))
+    if (now := name_of(opened, wanted)) != name:
+        raise FleetChanged([_fact("GP821", {"deployment": name}, hosts=(), other=now)])
     question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
     candidate = _unchanged(prepared.candidate, question)
-    again = _on_hosts(opened, wanted, name, question, candidate, existing_of(opened, name), facts)
+    again = _on_hosts(opened, wanted, name, question, candidate, existing_of(opened, name))
     return replace(again, remarks=(*again.remarks, *_moved_ports(prepared.spec, again.spec)))
 
 
@@ -235,11 +239,10 @@ def _on_hosts(
     question: PlanRequest,
     candidate: Candidate,
     found: Existing,
-    facts: ImageFacts | None = None,
 ) -> Prepared:
     """Compiled for hosts that can be asked where the model lies and what holds their ports."""
     hosts = tuple(dict.fromkeys(placed.host for placed in candidate.placement))
-    require_ready(opened.fleet, hosts, candidate)
+    require_ready(opened.fleet, hosts)
     engine = wanted.workload.engine
     place = locate(
         wanted.asked.reference or wanted.model.path,
@@ -258,10 +261,9 @@ def _on_hosts(
         name,
         question,
         candidate,
-        _pinned(place, place.model),
+        pinned(place, place.model),
         taken=taken_ports(opened.fleet, replacing=name, preferred=preferred),
         preferred=preferred,
-        facts=facts,
     )
     taken = taken_names(opened, prepared.spec)
     if taken:
@@ -269,12 +271,12 @@ def _on_hosts(
     return replace(
         prepared,
         place=place,
-        replaces=tuple(one.member for one in found.containers),
+        existing=found,
         remarks=_clocks(opened.fleet, hosts),
     )
 
 
-def _pinned(place: "ModelPlace", model: ServedModel) -> ServedModel:
+def pinned(place: "ModelPlace", model: ServedModel) -> ServedModel:
     """The commit that all hosts have whole, so that an engine which starts later does not fetch another one."""
     commits = {found.revision for found in place.found.values()}
     commit = commits.pop() if len(commits) == 1 and not place.missing else None
@@ -290,7 +292,6 @@ def _compiled(
     *,
     taken: Mapping[str, frozenset[int]],
     preferred: Mapping[tuple[int, str], int] | None = None,
-    facts: ImageFacts | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Prepared:
     known = dict(secrets) if secrets is not None else _secrets(wanted, model)
@@ -304,7 +305,6 @@ def _compiled(
         fleet=question.fleet,
         inventory=wanted.inventory,
         image=_image(wanted, question.fleet, candidate),
-        image_facts=facts or UNKNOWN,
         model=model,
         taken=taken,
         preferred=preferred or {},
@@ -359,9 +359,8 @@ def _image(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
     return choice.reference
 
 
-def require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> None:
+def require_ready(fleet: Fleet, hosts: Sequence[str]) -> None:
     """Raise NotReady where Docker, the driver or the toolkit of a chosen host is not in order (GP809)."""
-    del candidate
     facts = []
     for host in fleet.hosts:
         if host.name not in hosts:
@@ -380,10 +379,6 @@ def require_ready(fleet: Fleet, hosts: Sequence[str], candidate: Candidate) -> N
             facts.extend(fact for fact in host.facts.conditions if fact.code in codes)
     if facts:
         raise NotReady(facts)
-
-
-def _hosts_of(members: Sequence[Member]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(member.host for member in members))
 
 
 def _fact(code: str, subject: Mapping[str, object], **figures: object) -> Fact:

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuplan.deploying.secrets import API_KEY
 from gpuplan.domain.deployment import Server
 from gpuplan.domain.events import Phase
 from gpuplan.domain.workload import Category
+from gpuplan.engine.model_list import served_names
 from gpuplan.operations.deploy_run import Run, halted
 
 ASK_SECONDS = 10.0
 MOST_BYTES = 4 * 1024**2
-API_KEY = "VLLM_API_KEY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ def ask_ready(run: Run, server: Server) -> Readiness:
     listed = _ask(run, server, "GET", "/v1/models")
     if listed is None or listed[0] != 200:
         return Readiness(ready=False, why="no answer" if listed is None else f"/v1/models says {listed[0]}")
-    names = tuple(str(entry.get("id")) for entry in _entries(listed[1]) if isinstance(entry, Mapping))
+    names = served_names(listed[1]) or ()
     if run.spec.served_name not in names:
         return Readiness(ready=False, why=f"it serves {', '.join(names) or 'nothing'}", models=names)
     return Readiness(ready=True, models=names)
@@ -107,12 +108,3 @@ def _ask(
     except (http.NoAnswer, ConnectionFailed, SocketRefused):
         return None
     return answer.status, answer.body
-
-
-def _entries(body: bytes) -> list[Any]:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return []
-    listed = document.get("data") if isinstance(document, dict) else None
-    return listed if isinstance(listed, list) else []

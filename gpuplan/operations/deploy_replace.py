@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpuplan.deploying.observed import Container, container_of
+from gpuplan.deploying.observed import Container
 from gpuplan.domain import labels
 from gpuplan.domain.deployment import ContainerRole
 from gpuplan.domain.events import Phase, Remark, Undone
@@ -22,6 +22,7 @@ from gpuplan.operations.deployed import (
     OLD,
     Existing,
     Generation,
+    list_containers,
 )
 from gpuplan.operations.kept_logs import keep_logs
 from gpuplan.operations.memory_back import await_memory, owed
@@ -58,8 +59,7 @@ def clear_helpers(run: Run) -> None:
 
     def clear(host: str) -> None:
         engine = run.opened.engine_of(host)
-        for document in remote.list_ours(engine, deployment=""):
-            found = container_of(host, document)
+        for found in list_containers(run.opened, host, ""):
             if found.name.startswith(IMAGE_HELPER):
                 remote.remove(engine, found.id)
                 why = "an interrupted deploy had left it"

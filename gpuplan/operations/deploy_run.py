@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, SecretValues
 from gpuplan.domain.events import At, Event, Phase, PhaseDone, PhaseStarted
 from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.secret_text import masked
 
 if TYPE_CHECKING:
     from gpuplan.deploying.observed import Container
@@ -108,11 +109,9 @@ class Teller:
             self._phase = None
             self(PhaseDone(phase=phase, seconds=round(time.monotonic() - since, 1)))
 
-    def broken_off(self) -> Phase:
+    def break_off(self) -> None:
         """The phase under way ends without being done."""
-        phase = self._phase[0] if self._phase is not None else Phase.CONNECT
         self._phase = None
-        return phase
 
     @property
     def current(self) -> Phase:
@@ -163,6 +162,10 @@ class Run:
             if self.ends.is_set():
                 raise Ended
             yield
+
+    def masked(self, text: str) -> str:
+        """Without the secrets of this deploy, and without what looks like one."""
+        return self.secrets.masked(masked(text))
 
     def end(self) -> None:
         """Nothing is made or started from here on; what is under way is waited for, so that it is seen and removed."""

@@ -10,6 +10,7 @@ from gpuplan.domain.events import Phase, Undone
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
 from gpuplan.operations.deploy_watch import RECONNECT_SECONDS, reconnect
+from gpuplan.operations.deployed import list_containers
 from gpuplan.units import plural
 
 REMOVE_SECONDS = 90.0
@@ -21,7 +22,7 @@ LEFT = "`gpuplan status` shows it, `gpuplan stop` removes it once the host answe
 
 def undo(run: Run) -> None:
     """Take back what the run did, host by host; what cannot be taken back is told. Never raises for a host."""
-    run.tell.broken_off()
+    run.tell.break_off()
     run.end()
     if not run.made and not run.aside:
         return
@@ -88,8 +89,7 @@ def _remove_new(run: Run, host: str) -> set[str]:
 
     engine = run.opened.engine_of(host)
     gone = set()
-    for document in remote.list_ours(engine, deployment=run.spec.name):
-        found = container_of(host, document)
+    for found in list_containers(run.opened, host, run.spec.name):
         if found.labels.get(labels.GENERATION) == run.generation:
             remote.remove(engine, found.id)
             gone.add(found.name)

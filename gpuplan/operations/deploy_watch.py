@@ -8,24 +8,24 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from gpuplan.deploying.observed import Container, container_of
-from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
+from gpuplan.deploying.observed import Container
+from gpuplan.domain.deployment import GONE, ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import MemberSeen, Milestone, Phase, Remark
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.secret_text import masked
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_ready import Readiness, ask_ready
 from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
 from gpuplan.operations.deploy_start import member_of
+from gpuplan.operations.deployed import list_containers
 from gpuplan.operations.ears import Ear
 
 if TYPE_CHECKING:
     from gpuplan.engine.startup_log import Milestone as LogMilestone
     from gpuplan.remote.container_logs import LogLine
 
-GONE = frozenset({"exited", "dead", "removing", "missing"})
 LOOK_SECONDS = 15.0
 RECONNECT_SECONDS = 20.0
 GATHER_SECONDS = 4.0
@@ -147,10 +147,6 @@ class Watch:
         for ear in self.ears.values():
             ear.stop()
 
-    def ended_members(self) -> tuple[tuple[str, str], ...]:
-        """Host and name of the members that are not running any more."""
-        return tuple(sorted(key for key, (state, _) in self._states.items() if state in GONE))
-
     def silent_hosts(self) -> frozenset[str]:
         """Hosts that have not answered for a while: what is asked of them is waited for in vain."""
         now = time.monotonic()
@@ -186,7 +182,7 @@ class Watch:
                 host=heard.spec.host,
                 container=heard.spec.name,
                 kind=reached.kind.value,
-                text=self.run.secrets.masked(masked(reached.text)),
+                text=self.run.masked(reached.text),
             )
         )
 
@@ -316,13 +312,7 @@ class Watch:
 
 def look(run: Run, host: str) -> tuple[Container, ...] | Outcome:
     """Our containers of this deployment on a host, or why it does not answer."""
-    from gpuplan.remote.containers import list_ours
-
-    def ask() -> tuple[Container, ...]:
-        listed = list_ours(run.opened.engine_of(host), deployment=run.spec.name)
-        return tuple(container_of(host, document) for document in listed)
-
-    return on_each({host: ask}, LOOK_SECONDS)[host]
+    return on_each({host: partial(list_containers, run.opened, host, run.spec.name)}, LOOK_SECONDS)[host]
 
 
 def reconnect(run: Run, host: str) -> bool:

@@ -90,9 +90,20 @@ class Existing:
         return {}
 
 
+def list_containers(opened: "OpenFleet", host: str, deployment: str) -> tuple[Container, ...]:
+    """Those of a deployment on one host; helpers are of the deployment "". Raises HostCallFailed."""
+    from gpuplan.remote.containers import list_ours
+
+    return tuple(
+        container_of(host, document) for document in list_ours(opened.engine_of(host), deployment=deployment)
+    )
+
+
 def existing(opened: "OpenFleet", deployment: str, hosts: Collection[str]) -> Existing:
     """All containers of a deployment on these hosts. Never raises for a host: it is then silent."""
-    outcomes = on_each({host: partial(_list, opened, host, deployment) for host in hosts}, LIST_SECONDS)
+    outcomes = on_each(
+        {host: partial(list_containers, opened, host, deployment) for host in hosts}, LIST_SECONDS
+    )
     found: dict[str, list[Container]] = {}
     silent: dict[str, str] = {}
     for host, outcome in outcomes.items():
@@ -113,12 +124,6 @@ def existing(opened: "OpenFleet", deployment: str, hosts: Collection[str]) -> Ex
         key=lambda one: (not one.serving, not one.aside, not one.running, not one.complete, one.id)
     )
     return Existing(generations=tuple(generations), silent=silent)
-
-
-def ports_of(labels_of_one: Mapping[str, str]) -> dict[str, Any]:
-    """The named ports in a container's labels."""
-    document = _json(labels_of_one.get(labels.PORTS, ""))
-    return document if isinstance(document, dict) else {}
 
 
 def placement_label(candidate: Candidate) -> dict[str, Any]:
@@ -161,12 +166,6 @@ def _placed(entry: Mapping[str, Any]) -> PlacedHost:
             for index, uuid in entry["gpus"]
         ),
     )
-
-
-def _list(opened: "OpenFleet", host: str, deployment: str) -> list[Container]:
-    from gpuplan.remote.containers import list_ours
-
-    return [container_of(host, one) for one in list_ours(opened.engine_of(host), deployment=deployment)]
 
 
 def _json(text: str) -> Any:

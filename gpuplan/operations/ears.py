@@ -1,36 +1,19 @@
-"""The logs of a deployment's containers as they are written, kept through lost connections and for the time after.
+"""The logs of a deployment's containers as they are written, kept through lost connections and for the time after."""
 
-Of each container the first lines and the last ones are kept: the root cause of a failure stands early, its last words late.
-"""
-
-import re
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.domain.deployment import ENDED, ContainerSpec
+from gpuplan.operations.resumed_log import ResumedLog
+from gpuplan.operations.saved_logs import KeptLines
 
 if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
     from gpuplan.remote.container_logs import LogLine, LogStream
 
-FIRST_LINES = 6000
-LAST_LINES = 4000
 RETRY_SECONDS = 0.5
-ENDED = frozenset({"exited", "dead", "removing"})
-
-
-def seconds_of(stamp: str) -> float | None:
-    """Seconds since 1970 of a time as Docker prints it (nanoseconds, UTC); None where it is none."""
-    try:
-        return datetime.fromisoformat(
-            re.sub(r"(\.\d{6})\d+", r"\1", stamp.replace("Z", "+00:00"))
-        ).timestamp()
-    except ValueError:
-        return None
 
 
 class Ear:
@@ -48,14 +31,11 @@ class Ear:
         self.ended = threading.Event()
         self._opened = opened
         self._on_line = on_line
-        self._first: list[LogLine] = []
-        self._last: deque[LogLine] = deque(maxlen=LAST_LINES)
+        self._kept = KeptLines()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._stream: LogStream | None = None
-        self._newest = ""
-        self._of_newest: list[str] = []
-        self._resumed = False
+        self._log = ResumedLog()
         self._thread = threading.Thread(target=self._listen, daemon=True, name=f"log {spec.name}")
 
     def start(self) -> None:
@@ -77,7 +57,7 @@ class Ear:
     def lines(self) -> tuple["LogLine", ...]:
         """What was heard and kept, in order."""
         with self._lock:
-            return (*self._first, *self._last)
+            return self._kept.lines
 
     def _listen(self) -> None:
         from gpuplan.remote.connection import ConnectionFailed, SocketRefused
@@ -87,18 +67,13 @@ class Ear:
         while not self._stopped.is_set():
             with suppress(ConnectionFailed, SocketRefused, EngineFailed):
                 try:
-                    self._resumed = bool(self._newest)
-                    stream = logs(
-                        self._opened.engine_of(self.spec.host),
-                        self.identity,
-                        since=self._newest or None,
-                        follow=True,
-                    )
+                    engine = self._opened.engine_of(self.spec.host)
+                    stream = logs(engine, self.identity, since=self._log.start, follow=True)
                     with self._lock:
                         self._stream = stream
                     if self._stopped.is_set():
                         stream.close()
-                    for line in stream:
+                    for line in self._log.unseen(stream):
                         self._hear(line)
                     if self._is_over():
                         break
@@ -115,16 +90,7 @@ class Ear:
         return document is None or document["State"]["Status"] in ENDED
 
     def _hear(self, line: "LogLine") -> None:
-        """Keep and pass on a line once: after a reconnect those of the last timestamp come again."""
-        if self._resumed:
-            if line.at == self._newest and line.text in self._of_newest:
-                return
-            self._resumed = line.at <= self._newest
-        if line.at > self._newest:
-            self._newest = line.at
-            self._of_newest = []
-        if line.at == self._newest:
-            self._of_newest.append(line.text)
+        """Keep a line and pass it on."""
         with self._lock:
-            (self._first if len(self._first) < FIRST_LINES else self._last).append(line)
+            self._kept.add(line)
         self._on_line(self.spec, line)

@@ -1,20 +1,19 @@
 """What is known of members that failed, handed to the diagnosis; and their first logs, saved before anything is removed."""
 
-import os
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.deploying import timestamps
 from gpuplan.deploying.diagnose import diagnose
 from gpuplan.deploying.diagnosis import Diagnosis, MemberEvidence
-from gpuplan.domain.deployment import ContainerSpec
+from gpuplan.domain.deployment import ENDED, ContainerSpec
 from gpuplan.domain.fact import Fact
-from gpuplan.domain.secret_text import masked
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Run
-from gpuplan.operations.ears import seconds_of
+from gpuplan.operations.saved_logs import file_name, write_log
 
 if TYPE_CHECKING:
     from gpuplan.operations.deploy_watch import Watch
@@ -46,7 +45,7 @@ def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
         state = states.get(f"{host}\n{name}")
         seen: dict[str, Any] = {} if isinstance(state, Outcome) or state is None else state
         ear = watch.ears.get((host, name)) if watch is not None else None
-        if ear is not None and seen.get("Status") in {"exited", "dead"}:
+        if ear is not None and seen.get("Status") in ENDED:
             ear.catch_up(CATCH_UP_SECONDS)
         lines = ear.lines if ear is not None else ()
         spec = run.container(host, name)
@@ -60,9 +59,9 @@ def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
                 state=str(seen.get("Status", "unknown")),
                 exit_code=seen.get("ExitCode"),
                 oom_killed=bool(seen.get("OOMKilled")),
-                error=run.secrets.masked(masked(str(seen.get("Error") or ""))),
+                error=run.masked(str(seen.get("Error") or "")),
                 finished_at=_finished(seen),
-                lines=tuple((seconds_of(line.at), run.secrets.masked(line.text)) for line in lines),
+                lines=tuple((timestamps.seconds(line.at), run.secrets.masked(line.text)) for line in lines),
                 clock_offset_seconds=offsets.get(host, 0.0),
             )
         )
@@ -71,7 +70,7 @@ def gather(run: Run, watch: "Watch | None") -> tuple[MemberEvidence, ...]:
 
 def _finished(state: Mapping[str, Any]) -> float | None:
     """When it ended; None while it runs, and where it never ran (Docker then says the year 1)."""
-    at = seconds_of(str(state.get("FinishedAt") or ""))
+    at = timestamps.seconds(str(state.get("FinishedAt") or ""))
     return at if at is not None and at > 0 else None
 
 
@@ -103,16 +102,11 @@ def save_logs(run: Run, watch: "Watch | None", directory: Path) -> tuple[str, ..
         return ()
     saved = []
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for (host, name), ear in watch.ears.items():
-            if not ear.lines:
-                continue
-            path = directory / f"{host}-{name}.log".replace(os.sep, "_")
-            text = "".join(f"{line.at} {run.secrets.masked(masked(line.text))}\n" for line in ear.lines)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-            saved.append(str(path))
+            if lines := ear.lines:
+                path = directory / file_name(f"{host}-{name}.log")
+                write_log(path, lines, mask=run.masked)
+                saved.append(str(path))
     except OSError as error:
         saved.append(f"not all were saved: {directory}: {error.strerror}")
     return tuple(saved)

@@ -10,7 +10,6 @@ import queue
 import re
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.deploying.observed import UNKNOWN, Group
 from gpuplan.deploying.state_rules import place
-from gpuplan.deploying.timestamps import nanoseconds, stamp_of
+from gpuplan.deploying.timestamps import stamp_of
 from gpuplan.domain.deployment import Member
 from gpuplan.domain.secret_text import masked
 from gpuplan.engine.log_line import plain
@@ -27,18 +26,17 @@ from gpuplan.errors import UsageError
 from gpuplan.operations.fleet import FleetOptions
 from gpuplan.operations.observation import observe
 from gpuplan.operations.reached import ReachedFleet
+from gpuplan.operations.resumed_log import ResumedLog
 from gpuplan.operations.status import find, reached
 from gpuplan.remote.connection import Connection, HostCallFailed
 from gpuplan.sources.documents import did_you_mean, shown
 
 if TYPE_CHECKING:
     from gpuplan.operations.probe import ProbeOptions
-    from gpuplan.remote.containers import LogLine, LogStream
+    from gpuplan.remote.containers import LogLine
 
 WINDOW_SECONDS = 0.3
 """How long a line that follows waits for earlier ones of other hosts."""
-OVERLAP = 10**9
-"""Nanoseconds read again after a reconnect: two outputs of a process may be written down in the wrong order."""
 BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 STOP_SECONDS = 0.2
 """Within which it is noticed that nobody wants to read on."""
@@ -213,8 +211,7 @@ class _Source:
         """Nanoseconds its clock is ahead of ours."""
         self._fleet = fleet
         self._talk = talk
-        self._recent: deque[tuple[int, str]] = deque()
-        self._newest = 0
+        self._log = ResumedLog()
         self._stopped = threading.Event()
 
     def until_now(self, choice: LogChoice, since: float | None) -> Iterator[tuple[int, Printed]]:
@@ -223,7 +220,7 @@ class _Source:
         tail = max(1, choice.tail) if choice.tail is not None else None
         for attempt in range(ATTEMPTS):
             connection = self._connection()
-            resumed = self._newest > 0
+            resumed = self._log.start is not None
             try:
                 for line in self._lines(None if resumed else theirs, None if resumed else tail, follow=False):
                     if choice.tail != 0:
@@ -277,33 +274,16 @@ class _Source:
         return True
 
     def _lines(self, since: float | None, tail: int | None, *, follow: bool) -> Iterator["LogLine"]:
-        """Lines not seen before, kept in mind as seen."""
+        """Lines not seen before."""
         from gpuplan.remote.containers import logs
 
-        start: float | str | None = since
-        if self._newest:
-            start = stamp_of(self._newest - OVERLAP)
-        known = Counter(self._recent)
-        stream: LogStream = logs(
-            self._fleet.engine_of(self.member.host), self.member.id, since=start, tail=tail, follow=follow
-        )
-        with stream:
-            for line in stream:
-                at = nanoseconds(line.at) or self._newest
-                if known[at, line.text] > 0:
-                    known[at, line.text] -= 1
-                    continue
-                self._remember(at, line.text)
-                yield line
-
-    def _remember(self, at: int, text: str) -> None:
-        self._newest = max(self._newest, at)
-        self._recent.append((at, text))
-        while self._recent and self._recent[0][0] < self._newest - OVERLAP:
-            self._recent.popleft()
+        engine = self._fleet.engine_of(self.member.host)
+        start = self._log.start or since
+        with logs(engine, self.member.id, since=start, tail=tail, follow=follow) as stream:
+            yield from self._log.unseen(stream)
 
     def _printed(self, line: "LogLine") -> tuple[int, Printed]:
-        at = (nanoseconds(line.at) or self._newest) - self.offset
+        at = self._log.time_of(line) - self.offset
         text = masked(plain(line.text))
         return at, Printed(
             member=self.member, at=stamp_of(at), text=text, error=line.stream.value == "stderr"

@@ -37,12 +37,12 @@ def watch_gpus(
     on_gpus: OnGpus,
 ) -> None:
     """Tell the GPUs of these hosts every so many seconds until `stop` is set; then every connection is ended."""
-    from gpuplan.operations.probe import _connector
+    from gpuplan.operations.probe import connector_for
 
     entries = [entry for entry in inventory.hosts if entry.name in names]
     if not entries:
         return
-    fleet = ReachedFleet(entries, _connector(inventory, options), options)
+    fleet = ReachedFleet(entries, connector_for(inventory, options), options)
     turns = _Turns(fleet, every_seconds)
     workers = min(AT_ONCE, len(entries))
     try:

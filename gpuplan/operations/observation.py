@@ -17,6 +17,7 @@ from gpuplan.domain.deployment import Load, Member
 from gpuplan.domain.fleet import Gpu, HostFailure
 from gpuplan.domain.secret_text import masked
 from gpuplan.engine.metrics import load_of
+from gpuplan.engine.model_list import served_names
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.host_locks import read_lock
 from gpuplan.operations.reached import ReachedFleet
@@ -157,20 +158,6 @@ def _ask(fleet: ReachedFleet, endpoint: Endpoint) -> Answered:
     except HostCallFailed:
         return Answered(health=Health(status=status))
     return Answered(
-        health=Health(status=status, models=_names(listed.body) if listed.status == 200 else None),
+        health=Health(status=status, models=served_names(listed.body) if listed.status == 200 else None),
         load=load_of(metrics.body.decode("utf-8", "replace")) if metrics.status == 200 else None,
     )
-
-
-def _names(body: bytes) -> tuple[str, ...] | None:
-    """The names `/v1/models` lists; None where it lists nothing that can be read."""
-    import json
-
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        return None
-    return tuple(str(entry.get("id")) for entry in entries if isinstance(entry, dict))

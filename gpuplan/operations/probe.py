@@ -181,7 +181,7 @@ def probe_fleet(
 
     A host that cannot be read is in it with its failure. Raises Interrupted, with what was read, on Ctrl-C.
     """
-    connect = _connector(inventory, options)
+    connect = connector_for(inventory, options)
 
     def read_and_leave(entry: HostEntry) -> Reading:
         reading = read_host(entry, connect)
@@ -204,7 +204,7 @@ def open_fleet(
     only: Collection[str] | None = None,
 ) -> Iterator[OpenFleet]:
     """As `probe_fleet`, with the connections kept for more questions until the context ends."""
-    connect = _connector(inventory, options)
+    connect = connector_for(inventory, options)
     entries = _meant(inventory, only)
     readings: dict[str, Reading] = {}
     try:
@@ -228,7 +228,7 @@ def _meant(inventory: Inventory, only: Collection[str] | None) -> tuple[HostEntr
     return tuple(entry for entry in inventory.hosts if only is None or entry.name in only)
 
 
-def _connector(inventory: Inventory, options: ProbeOptions) -> Connect:
+def connector_for(inventory: Inventory, options: ProbeOptions) -> Connect:
     """How one entry is reached; this machine without SSH."""
     if options.connect is not None:
         return options.connect

@@ -7,13 +7,12 @@ from functools import partial
 from gpuplan.deploying.observed import container_of
 from gpuplan.deploying.ray_nodes import PROGRAM, SECONDS, RayNode, missing, parse
 from gpuplan.domain import labels
-from gpuplan.domain.deployment import ContainerRole, ContainerSpec, Server
+from gpuplan.domain.deployment import GONE, ContainerRole, ContainerSpec, Server
 from gpuplan.domain.events import Phase
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.deploy_run import Halted, Run, halted, host_lost
 
 QUERY_SECONDS = SECONDS + 5.0
-ENDED = frozenset({"exited", "dead", "missing"})
 
 
 def await_nodes(run: Run, server: Server) -> None:
@@ -92,7 +91,7 @@ def _stop_at_the_dead(run: Run, server: Server, silent: Silence) -> None:
 
     started = [one for one in run.spec.of_server(server.number) if one.role is not ContainerRole.LEADER]
     states = on_each({one.host: partial(state, one.host, one.name) for one in started}, 20.0)
-    if any(found in ENDED for found in states.values() if not isinstance(found, Outcome)):
+    if any(found in GONE for found in states.values() if not isinstance(found, Outcome)):
         raise Halted(Phase.REGISTER)
     for host, found in states.items():
         silent.heard(host, found)

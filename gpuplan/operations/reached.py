@@ -17,7 +17,7 @@ from gpuplan.domain.fleet import Gpu, Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import HostEntry, Inventory
 from gpuplan.domain.secret_text import masked
 from gpuplan.operations.host_probe import Connect
-from gpuplan.operations.probe import OnProgress, ProbeOptions, Progress
+from gpuplan.operations.probe import OnProgress, ProbeOptions, Progress, connector_for
 from gpuplan.probing import amd_smi, docker, host, nvidia_smi
 from gpuplan.probing.command import Command
 from gpuplan.probing.docker_access import DockerAccess
@@ -144,10 +144,8 @@ def reach_fleet(
     only: Collection[str] | None = None,
 ) -> Iterator[ReachedFleet]:
     """Connect to the hosts of an inventory, all at once; those that do not answer are `silent`."""
-    from gpuplan.operations.probe import _connector
-
     entries = [entry for entry in inventory.hosts if only is None or entry.name in only]
-    fleet = ReachedFleet(entries, _connector(inventory, options), options)
+    fleet = ReachedFleet(entries, connector_for(inventory, options), options)
     with closing(fleet):
         try:
             _reach_all(fleet, options, on_progress)

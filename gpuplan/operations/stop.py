@@ -4,9 +4,7 @@ Nothing is stopped that does not carry the deployment's label. A host that does 
 told, and the rest is stopped all the same.
 """
 
-import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,13 +16,13 @@ from gpuplan.deploying.state_rules import added, deployment_of
 from gpuplan.domain.deployment import ContainerRole, Deployment, Load
 from gpuplan.domain.events import Event, Phase, PhaseDone, PhaseStarted, Undone
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.secret_text import masked
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.fleet import FleetOptions
 from gpuplan.operations.host_locks import Locks, hold, this_run
 from gpuplan.operations.memory_back import MOST_SECONDS, await_memory, owed, read_gpus
 from gpuplan.operations.observation import Observation, ask_servers, observe
 from gpuplan.operations.reached import ReachedFleet
+from gpuplan.operations.saved_logs import file_name, read_log, write_log
 from gpuplan.operations.status import find, reached
 from gpuplan.sources.state import state_directory
 from gpuplan.units import plural
@@ -36,8 +34,6 @@ RAY_SECONDS = 45
 """`ray start --block` drains for up to 30 s (Ray 2.60, measured)."""
 MARGIN = 30.0
 _POLL_SECONDS = 1.0
-FIRST_LINES, LAST_LINES = 6000, 4000
-"""Of each log that is saved."""
 STILL_RUNNING, LEFT, LOCK_LOST = "GP855", "GP856", "GP857"
 RUNS = frozenset({"running", "paused", "restarting"})
 
@@ -222,25 +218,12 @@ def _end(fleet: ReachedFleet, container: Container, directory: Path) -> str | No
 
 
 def _saved(fleet: ReachedFleet, container: Container, directory: Path) -> str | None:
-    """Write its first and last lines, secrets masked, to a file of mode 0600; None where that cannot be done."""
-    from gpuplan.remote.connection import HostCallFailed
-    from gpuplan.remote.containers import logs
-
+    """Write its first and last lines, secrets masked; None where that cannot be done."""
     member = container.member
-    first: list[str] = []
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    log = read_log(partial(fleet.engine_of, member.host), member.id)
+    path = directory / file_name(f"{member.host}-{member.container}.log")
     try:
-        with logs(fleet.engine_of(member.host), member.id, follow=False) as stream:
-            for line in stream:
-                (first if len(first) < FIRST_LINES else last).append(f"{line.at} {masked(line.text)}\n")
-    except HostCallFailed as failed:
-        last.append(f"the log ends here: {masked(failed.detail)}\n")
-    path = directory / _plain(f"{member.host}-{member.container}.log")
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.writelines((*first, *last))
+        write_log(path, log.lines, cut=log.cut)
     except OSError:
         return None
     return str(path)
@@ -248,12 +231,7 @@ def _saved(fleet: ReachedFleet, container: Container, directory: Path) -> str | 
 
 def _directory(options: FleetOptions, name: str) -> Path:
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    return state_directory(options.environ) / _plain(name) / f"stop-{moment}"
-
-
-def _plain(name: str) -> str:
-    """A name from a label as that of a file."""
-    return name.replace(os.sep, "_").replace("\0", "_").lstrip(".")[:200] or "_"
+    return state_directory(options.environ) / file_name(name) / f"stop-{moment}"
 
 
 def begun(on_event: OnEvent, awaits: str, seconds: float) -> float:

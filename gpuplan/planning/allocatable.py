@@ -17,12 +17,11 @@ allocates all its memory before it serves. One that does not serve yet is taken 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
+from gpuplan.domain.deployment import ENDED
 from gpuplan.domain.fleet import Basis, Gpu, GpuProcess, Host
 from gpuplan.domain.host_facts import OurContainer
 from gpuplan.domain.plan import Holding, Owner
 
-GONE = frozenset(("exited", "dead", "removing"))
-"""States in which a container holds no memory, and is not about to."""
 MOST_NAMED = 16
 """Processes named on one GPU; the rest are added up."""
 SHORT_ID = 12
@@ -67,7 +66,7 @@ def ours_by_gpu(host: Host) -> Ours:
     if docker is None:
         return found
     for container in sorted(docker.containers, key=lambda one: (one.deployment, one.name, one.id)):
-        if container.state in GONE:
+        if container.state in ENDED:
             continue
         claims = dict(container.claims)
         for uuid in dict.fromkeys((*container.gpus, *claims)):

@@ -7,6 +7,8 @@ from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padde
 
 LEAST = 14
 """Cells the source and a run under way keep, however narrow it is."""
+ENOUGH = 34
+"""Cells of a long source that matter more than the names of the other modes."""
 CURRENT = "▸"
 READ_ONLY = "READ ONLY"
 SOURCE_WORDS = {
@@ -57,15 +59,17 @@ def header_line(
 ) -> Line:
     """The modes, and on the right what must never be overlooked; cut where there is no room for all of it.
 
-    First the program's name goes, then the names of the other modes, then the ends of source and run.
+    First the program's name goes, then the beginning of a long path, then the names of the other modes, then the ends of
+    source and run.
     """
     marks = [Span(READ_ONLY, Role.WARNING)] if read_only else []
-    wanted = sum(width_of(text) + 2 for text in (source, running, *(mark.text for mark in marks)) if text)
+    others = sum(width_of(text) + 2 for text in (running, *(mark.text for mark in marks)) if text)
+    whole = width_of(source) + 2 if source else 0
     left = _left(tabs, named=True, title=True)
-    for named, title in ((True, False), (False, False)):
-        if _width(left) + wanted <= width:
+    for named, wanted in ((True, whole), (False, min(whole, ENOUGH))):
+        if _width(left) + others + wanted <= width:
             break
-        left = _left(tabs, named=named, title=title)
+        left = _left(tabs, named=named, title=False)
     room = width - _width(left) - sum(width_of(mark.text) + 2 for mark in marks) - 1
     for_source, for_run = _shares(room, width_of(source), width_of(running))
     pieces = [Span(_cut(running, for_run), Role.HINT)] if for_run > 2 else []

@@ -33,7 +33,9 @@ def busy_line(reference: str, seconds: int, *, reading: bool) -> Line:
 
 def error_lines(message: str, hint: str | None) -> Lines:
     """Why there is no answer, and the way out."""
-    lines = [line(Span(f"✗ {visible(message)}", Role.BAD))]
+    first, *more = message.splitlines() or [""]
+    lines = [line(Span(f"✗ {visible(first)}", Role.BAD))]
+    lines += [line(Span(f"  {visible(row)}", Role.BAD)) for row in more]
     if hint:
         lines.append(line(Span(f"  hint: {visible(hint)}", Role.HINT)))
     return tuple(lines)

@@ -143,10 +143,9 @@ class DemoServices:
         if name is None:
             wanted = replace(wanted, name=self._free_name(wanted))
         fleet, candidate = self.world.fleet(), _candidate(plan, choice)
-        require_ready(fleet, [placed.host for placed in candidate.placement], candidate)
+        require_ready(fleet, [placed.host for placed in candidate.placement])
         prepared = self._prepared(fleet, wanted, candidate)
         replaces = tuple(one.observed.member for one in self.world.containers(prepared.name))
-        prepared = replace(prepared, replaces=replaces)
         return Proposal(spec=prepared.spec, replaces=replaces, remarks=prepared.remarks, token=prepared)
 
     def dry_run(self, plan: Plan, choice: tuple[int, int], fleet: Fleet) -> DeploymentSpec:

@@ -84,7 +84,8 @@ class DeploymentsState:
         if self.error is None:
             return ()
         hint = wrapped(self.hint, width, first="hint: ", role=Role.HINT) if self.hint else ()
-        return (*wrapped(self.error, width, role=Role.BAD), *hint)
+        rows = (line for row in self.error.splitlines() for line in wrapped(row, width, role=Role.BAD))
+        return (*rows, *hint)
 
 
 NOTHING_KNOWN = DeploymentsState()

@@ -32,6 +32,7 @@ from gpuplan.operations.probe import ProbeOptions
 from gpuplan.present.event_words import event_document
 from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
 from tests.benchmarks.ssh_scale import open_descriptors, settled
+from tests.benchmarks.table import Row, keeps_bounds
 from tests.hosts.deploying import Site, lay_site
 from tests.hosts.fleet import TWENTY, Fleet, unmet
 
@@ -140,8 +141,8 @@ def as_ordered(text: str) -> Measure:
     return deployed(order["inventory"], order["model"], Path(order["directory"]), order["replicas"], logs)
 
 
-def compare(site: Site, single: Path) -> tuple[tuple[str, float, float], ...]:
-    """One try: name, value and bound of each figure."""
+def compare(site: Site, single: Path) -> tuple[Row, ...]:
+    """One try."""
     one = deploy_apart(site, single, 1)
     many = deploy_apart(site, site.inventory, HOSTS)
     both = (one, many)
@@ -166,16 +167,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory, Fleet(TWENTY) as fleet:
         site = lay_site(fleet, Path(directory))
         single = fleet.inventory(Path(directory) / "single.yaml", TWENTY[0].name)
-        for _ in range(TRIES):
-            rows = compare(site, single)
-            print(f"{'deploy':<60} {'is':>9} {'bound':>9}")
-            for name, value, bound in rows:
-                print(
-                    f"{name:<60} {value:9.3f} {bound:9.3f}{'' if value <= bound else '  BROKEN'}", flush=True
-                )
-            if all(value <= bound for _, value, bound in rows):
-                return 0
-    return 1
+        return int(not keeps_bounds("deploy", lambda: compare(site, single), TRIES))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from gpuplan.probing import assemble
 from gpuplan.probing.script import script
 from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings, Timeouts
 from gpuplan.units import KIB, MIB
+from tests.benchmarks.table import Row, keeps_bounds
 from tests.hosts.fleet import Fleet, TestHost, unmet
 from tests.hosts.machine import HostSpec
 
@@ -209,8 +210,8 @@ def as_ordered(text: str) -> Measure:
     return probe(Path(order["home"]), Inventory(path="", hosts=hosts))
 
 
-def compare(fleet: Fleet) -> tuple[tuple[str, float, float], ...]:
-    """One try: name, value and bound of each figure."""
+def compare(fleet: Fleet) -> tuple[Row, ...]:
+    """One try."""
     host = next(iter(fleet))
     known = inventory(fleet, ill=False)
     well: list[Measure] = []
@@ -251,16 +252,7 @@ def main() -> int:
     spec = HostSpec(name="many", recording="h100-idle", engine=False)
     with Fleet([spec]) as fleet:
         lay_out(fleet, fleet["many"])
-        for _ in range(TRIES):
-            rows = compare(fleet)
-            print(f"{'prober':<60} {'is':>9} {'bound':>9}")
-            for name, value, bound in rows:
-                print(
-                    f"{name:<60} {value:9.3f} {bound:9.3f}{'' if value <= bound else '  BROKEN'}", flush=True
-                )
-            if all(value <= bound for _, value, bound in rows):
-                return 0
-    return 1
+        return int(not keeps_bounds("prober", lambda: compare(fleet), TRIES))
 
 
 if __name__ == "__main__":

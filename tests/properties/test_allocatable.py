@@ -5,9 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuplan.domain.deployment import ENDED
 from gpuplan.domain.fleet import Gpu, GpuProcess, Host
 from gpuplan.domain.host_facts import Docker, HostFacts, OurContainer
-from gpuplan.planning.allocatable import GONE, Account, account, ours_by_gpu
+from gpuplan.planning.allocatable import Account, account, ours_by_gpu
 
 TOTAL = 1000
 AMOUNTS = st.integers(0, 1200)
@@ -55,11 +56,11 @@ def free_of(gpu: Gpu) -> int:
 
 
 def claims_of(ours: tuple[OurContainer, ...]) -> int:
-    return sum(size for one in ours if one.state not in GONE for _, size in one.claims)
+    return sum(size for one in ours if one.state not in ENDED for _, size in one.claims)
 
 
 def strangers(gpu: Gpu, ours: tuple[OurContainer, ...]) -> int:
-    names = {one.name for one in ours if one.state not in GONE}
+    names = {one.name for one in ours if one.state not in ENDED}
     return sum(process.used_bytes or 0 for process in gpu.processes if process.container not in names)
 
 
@@ -116,7 +117,7 @@ def test_more_reported_free_never_leaves_less(gpu: Gpu, ours: tuple[OurContainer
 def test_a_start_that_is_not_over_never_leaves_more_than_one_that_is(
     gpu: Gpu, ours: tuple[OurContainer, ...]
 ) -> None:
-    over = tuple(replace(one, state="running", loading=False) for one in ours if one.state not in GONE)
+    over = tuple(replace(one, state="running", loading=False) for one in ours if one.state not in ENDED)
     under_way = tuple(replace(one, loading=True) for one in over)
     assert counted(gpu, under_way).allocatable_bytes <= counted(gpu, over).allocatable_bytes
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -14,14 +15,18 @@ from textual.widgets import Input
 
 from gpuplan.errors import UsageError
 from gpuplan.operations.plan import ServingOptions
-from gpuplan.present.document import Role, Span, padded, visible, width_of, wrapped
+from gpuplan.present.app_text import source_label
+from gpuplan.present.document import Line, Role, Span, padded, visible, width_of, wrapped
 from gpuplan.present.steady import steady
 from gpuplan.tui.app import GpuplanApp
 from gpuplan.tui.rendering import strip_of, styles_of
 from gpuplan.tui.services import Question
 from gpuplan.tui.settings import Preferences
+from gpuplan.tui.widgets.rows import Rows
 from tests.tui import tours
+from tests.tui.deploy_apps import until
 from tests.tui.hostile import MIXED, TEXTS, HostileServices, ended_run, going_run, harms
+from tests.tui.screen import shown
 
 SIZES = [(80, 24), (120, 40)]
 both_sizes = pytest.mark.parametrize("size", SIZES)
@@ -31,7 +36,9 @@ STYLES = styles_of({})
 
 
 @asynccontextmanager
-async def walked(size: tuple[int, int], kind: type[GpuplanApp] = GpuplanApp) -> AsyncIterator[Pilot[None]]:
+async def walked(
+    size: tuple[int, int], kind: type[GpuplanApp] = GpuplanApp, failing: Sequence[str] = ()
+) -> AsyncIterator[Pilot[None]]:
     services = HostileServices(
         runs=(
             going_run(MIXED, "run-a"),
@@ -39,6 +46,7 @@ async def walked(size: tuple[int, int], kind: type[GpuplanApp] = GpuplanApp) -> 
             *(ended_run(text, name) for name, text in TEXTS.items()),
         )
     )
+    services.failing = frozenset(failing)
     question = Question(reference="Qwen/Qwen3-32B", serving=ServingOptions(context="8192"))
     preferences = Preferences(problem=UsageError(MIXED, hint=MIXED))
     app = kind(services, question=question, preferences=preferences, environ={})
@@ -126,3 +134,88 @@ async def test_hostile_text_is_made_harmless_where_it_is_worded(tour: tours.Tour
         await pilot.pause()
         found = [harm async for stop in tour(pilot, "typed") for harm in harms(pilot.app, stop, but=Input)]
         assert found == []
+
+
+FAILING = [
+    ("fleet",),
+    ("reading",),
+    ("watch", "models", "plan", "look", "deployments"),
+    ("propose", "logs", "stop", "restart"),
+]
+
+
+@pytest.mark.parametrize("failing", FAILING, ids="-".join)
+@both_sizes
+async def test_a_hostile_refusal_is_told_harmlessly(failing: tuple[str, ...], size: tuple[int, int]) -> None:
+    async with walked(size, failing=failing) as pilot:
+        app = pilot.app
+        found: list[str] = []
+        for keys in (
+            "1",
+            "R",
+            "2",
+            "o",
+            "escape",
+            "d",
+            "escape",
+            "escape",
+            "3",
+            "end",
+            "enter",
+            "escape",
+            "x",
+            "escape",
+            "l",
+        ):
+            await pilot.press(keys)
+            await pilot.pause(0.1)
+            found += harms(app, f"after {keys}")
+        assert found == []
+
+
+async def test_a_refusal_is_shown_as_it_is() -> None:
+    async with walked((120, 40), failing=("plan", "reading")) as pilot:
+        await pilot.pause(0.2)
+        text = shown(pilot.app)
+        assert "[red]x[/red][/foo]a[b]c[@click=app.bell]x[/][$error]x[/] $HOME $text ${x}" in text
+
+
+@both_sizes
+async def test_rows_of_hostile_hosts_have_the_columns_of_tame_ones(size: tuple[int, int]) -> None:
+    async with walked(size) as pilot:
+        app = pilot.app
+        assert isinstance(app, GpuplanApp)
+        await until(pilot, lambda: bool(app.state.fleet.hosts) and not app.state.total)
+        await pilot.pause()
+        source = app.screen.query_one("#fleet-rows", Rows).source
+        rows = [source.line(index, size[0] - 2) for index in range(len(source))]
+        keys = [source.key(index) for index in range(len(source))]
+        hosts = [
+            row for row, key in zip(rows, keys, strict=True) if isinstance(key, tuple) and key[1] is None
+        ]
+        failed = [
+            row for row in hosts if any("failed" in span.text or "unreachable" in span.text for span in row)
+        ]
+        assert len({starts(row) for row in hosts if row not in failed}) == 1
+        assert len({starts(row) for row in failed}) == 1
+        await pilot.press("3")
+        await until(
+            pilot, lambda: len(app.screen.query(Rows)) > 1 and len(app.screen.query(Rows).first().source) > 3
+        )
+        await pilot.pause()
+        listed = app.screen.query(Rows).first().source
+        shapes = {
+            starts(listed.line(index, size[0] - 4))
+            for index in range(len(listed))
+            if listed.key(index)[0] != "run"
+        }  # type: ignore[index]
+        assert len({shape[:4] for shape in shapes}) == 1
+
+
+def starts(line: Line) -> tuple[int, ...]:
+    """Cells at which the parts of a row begin, as a terminal is told to count them."""
+    return tuple(accumulate((cell_len(span.text) for span in line), initial=0))
+
+
+def test_names_that_are_templates_stay_as_they_are() -> None:
+    assert source_label("live", "{0} %s {}") == "live: {0} %s {}"

@@ -10,11 +10,10 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Footer, Input
+from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from gpuplan.operations.plan import ServingOptions
-from gpuplan.tui import commands
 from gpuplan.tui.app import GpuplanApp
 from gpuplan.tui.services import Question
 from gpuplan.tui.widgets.document import Document
@@ -106,10 +105,30 @@ async def test_the_terminal_is_resized_while_something_is_open(tour: tours.Tour)
         assert found == []
 
 
-async def test_a_terminal_too_small_says_so() -> None:
-    async with opened((59, 14)) as pilot:
-        assert "too small" in shown(pilot.app)
-        assert harms(pilot.app, "tiny") == []
+@pytest.mark.parametrize("mode", ["1", "2", "3"])
+async def test_a_terminal_too_small_says_so_and_gives_the_keys_back(mode: str) -> None:
+    async with opened((80, 24)) as pilot:
+        app = pilot.app
+        await pilot.press(mode)
+        await pilot.pause(0.2)
+        before = app.focused
+        assert before is not None
+        for size in ((59, 24), (80, 14), (30, 3)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert "too small" in " ".join(shown(app).split())
+            assert harms(app, "tiny") == []
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert app.focused is before
+        assert "too small" not in shown(app)
 
 
-_ = (commands, Input)
+async def test_a_screen_below_a_dialog_fits_after_a_resize() -> None:
+    async with opened((80, 24)) as pilot:
+        await pilot.press("f1")
+        await pilot.resize_terminal(160, 50)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen.has_class("-wide")
+        assert misfits(pilot.app, "below") == []

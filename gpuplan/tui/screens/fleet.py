@@ -161,7 +161,8 @@ class FleetScreen(Screen[None]):
         failed = state.error is not None and not state.fleet.hosts
         self.set_class(failed, "-failed")
         if failed:
-            self._put("fleet-error", line(Span(state.error or "", Role.BAD)), self._way_out())
+            rows = (state.error or "").splitlines()
+            self._put("fleet-error", *(line(Span(row, Role.BAD)) for row in rows), self._way_out())
         self._put("fleet-state", self._state_line())
         self._put("fleet-note", self._note_line())
 

@@ -164,6 +164,11 @@ class Rows(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         self._at_end = self.is_vertical_scroll_end
 
+    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
+        """One that appears after rows were scrolled does not know where they are."""
+        if shown:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def _stay_at_end(self) -> None:
         if self._grows and self._at_end and not self._has_cursor:
             self.scroll_end(animate=False, immediate=True, force=True)

@@ -14,8 +14,8 @@ from gpuplan.domain.fleet import Fleet, Host
 from gpuplan.domain.host_facts import Interface
 from gpuplan.domain.inventory import HostEntry, VllmSettings
 from gpuplan.errors import ModelError
+from gpuplan.operations.across import in_time
 from gpuplan.operations.check import CheckOptions, check_opened, model_need
-from gpuplan.operations.check_calls import each
 from gpuplan.operations.check_gpu import COMMAND, LABELS, run_gpu_test
 from gpuplan.planning.preflight_measures import GpuTestOutcome, ReachOutcome, Wanted
 from gpuplan.planning.preflight_report import Preflight, RungName, Status
@@ -168,7 +168,7 @@ def test_the_gpu_test_without_an_image_says_so_and_with_a_broken_engine_fails() 
 def test_calls_that_take_too_long_are_left_behind() -> None:
     never = threading.Event()
     calls: dict[str, Callable[[], object]] = {"slow": never.wait, "quick": lambda: "done"}
-    assert each(calls, seconds=0.2) == {"quick": "done"}
+    assert in_time(calls, seconds=0.2) == {"quick": "done"}
     never.set()
 
 

@@ -8,7 +8,7 @@ import pytest
 from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain import labels
 from gpuplan.domain.plan import Parallelism, Role
-from gpuplan.operations.deployed import Existing, Generation, placement_of, ports_of
+from gpuplan.operations.deployed import Existing, Generation, placement_of
 
 HOSTS = ("a", "b")
 
@@ -115,7 +115,7 @@ def test_a_container_is_read_from_what_docker_shows() -> None:
         3,
         "unhealthy",
     )
-    assert ports_of(found.labels) == {"http": 40000, "ray": [41000, 41099]}
+    assert found.labels == {labels.PORTS: '{"http": 40000, "ray": [41000, 41099]}'}
     assert container_of("a", {}).labels == {}
 
 
