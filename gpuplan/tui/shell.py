@@ -111,6 +111,10 @@ class ShellApp(ReadingApp):
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), HARMLESS]
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """Also what is no text: half a character of a file's name."""
+        super().copy_to_clipboard(text.encode(errors="replace").decode())
+
     def warn(self, text: str, *, title: str = "") -> None:
         """A toast with text from anywhere."""
         shown = "\n".join(visible(line) for line in text.split("\n"))

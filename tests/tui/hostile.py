@@ -219,7 +219,8 @@ class HostileServices(FakeServices):
         self._maybe("plan")
         made = super().plan(question, fleet)
         return replace(
-            made, model={key: self.mixed if isinstance(item, str) else item for key, item in made.model.items()}
+            made,
+            model={key: self.mixed if isinstance(item, str) else item for key, item in made.model.items()},
         )
 
     def propose(

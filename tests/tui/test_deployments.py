@@ -204,6 +204,19 @@ async def test_it_is_looked_at_under_the_screen_of_one_deployment() -> None:
         services.report = report()
         list_screen(pilot).due()
         assert "qwen3-32b is gone" in await settled(pilot)
+
+
+async def test_that_it_is_gone_is_seen_wherever_it_was_scrolled_to() -> None:
+    services = Scripted(report(RUNNING))
+    app = DeploymentsApp(services)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        await pilot.press("end")
+        services.report = report()
+        list_screen(pilot).due()
+        assert "qwen3-32b is gone" in await settled(pilot)
         await pilot.press("escape")
         assert app.screen is list_screen(pilot)
 

@@ -4,22 +4,32 @@ import random
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widget import Widget
+from textual.widgets import Button
 
-from gpuplan.domain.fleet import Fleet
+from gpuplan.domain.deployment import State
+from gpuplan.domain.fleet import Fleet, HostStatus
+from gpuplan.domain.plan import Verdict
 from gpuplan.operations.plan import ServingOptions
+from gpuplan.present import status_rows
+from gpuplan.present.fleet_rows import HostLook, status_of
+from gpuplan.present.strategy_table import VERDICTS
 from gpuplan.tui import commands
 from gpuplan.tui.app import GpuplanApp
 from gpuplan.tui.commands import Place
 from gpuplan.tui.demo import DemoServices
 from gpuplan.tui.offers import places_of
+from gpuplan.tui.screens.confirm import AskScreen, Choice
 from gpuplan.tui.services import Question, Services
 from gpuplan.tui.widgets.rows import Rows
 from tests.fleets import host
 from tests.tui.demo_clock import FastClock
+from tests.tui.deployed import RUNNING
 from tests.tui.fleet_apps import SlowServices
 from tests.tui.hostile import HostileServices, ended_run, going_run
 
@@ -62,8 +72,8 @@ MOVES = (
     *("ctrl+a", "ctrl+u", "ctrl+v", "ctrl+c", "f5", "f12", "left_square_bracket", "shift+end", "ctrl+home"),
 )
 LEAVES = frozenset({"q", "ctrl+q"})
-SEEDS = range(2)
-STROKES = 300
+SEEDS = range(1)
+STROKES = 150
 
 
 def keys_of_commands(places: Iterable[Place]) -> list[str]:
@@ -228,3 +238,62 @@ def test_no_command_is_hidden_behind_the_keys_of_rows() -> None:
     for place in (Place.PLAN, Place.LOGS, Place.HOST, Place.COMPARE):
         hidden = rows & set(keys_of_commands([place]))
         assert not hidden, f"{place.value}: {hidden}"
+
+
+# ---------------------------------------------------------------------- without colours
+
+
+async def test_without_colours_the_cursor_and_the_focus_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = GpuplanApp(Named(), question=Question(reference=QWEN), environ={})
+    async with running(app) as pilot:
+        assert app.no_color
+        await pilot.pause(0.2)
+        rows = app.screen.query(Rows).first()
+        head = 1 if rows.header else 0
+        looks = [_look(pilot, rows.region.y + head + line) for line in (0, 1)]
+        assert looks[0] != looks[1]
+        app.push_screen(
+            AskScreen(lambda _width: (), (Choice(id="a", text="Stay"), Choice(id="b", text="Leave")))
+        )
+        await pilot.pause()
+        first, second = app.screen.query(Button)
+        before = _looks(pilot, first), _looks(pilot, second)
+        await pilot.press("right")
+        await pilot.pause()
+        after = _looks(pilot, first), _looks(pilot, second)
+        assert before[0] != after[0]
+        assert before[1] != after[1]
+
+
+def _look(pilot: Pilot[None], line: int) -> set[object]:
+    """Styles on a line of the screen."""
+    strip = pilot.app.screen._compositor.render_strips()[line]
+    return {
+        (segment.style.bgcolor, segment.style.bold, segment.style.reverse)
+        for segment in strip
+        if segment.style
+    }
+
+
+def _looks(pilot: Pilot[None], widget: Widget) -> object:
+    region = widget.region
+    strip = pilot.app.screen._compositor.render_strips()[region.y].crop(region.x, region.right)
+    return [(one.style.bgcolor, one.style.bold, one.style.reverse) for one in strip if one.style]
+
+
+def test_states_differ_in_words() -> None:
+    shape = status_rows.columns(["one"], ["here"], 100)
+    states = {
+        "".join(span.text for span in status_rows.deployment_line(replace(RUNNING, state=state), shape))
+        for state in State
+    }
+    assert len(states) == len(State)
+    one = host("one", "H100", 1)
+    looks = [HostLook(), HostLook(waiting=True), HostLook(unread=True), HostLook(old="34 s old")]
+    told = [status_of(one, look).text for look in looks]
+    told += [
+        status_of(replace(one, status=status), HostLook()).text for status in HostStatus if status != "ok"
+    ]
+    assert len(set(told)) == len(told)
+    assert len({word for word, _ in VERDICTS.values()}) == len(Verdict)

@@ -176,7 +176,7 @@ async def test_saving_asks_where_and_writes_over_nothing(
         await pilot.press("w")
         await until(pilot, lambda: isinstance(app.screen, PromptScreen))
         await pilot.press("enter")
-        await until(pilot, lambda: any("File exists" in one.message for one in app._notifications))
+        await until(pilot, lambda: any("is there already" in one.message for one in app._notifications))
         assert (tmp_path / "qwen3.log").read_text() == saved
 
 

@@ -15,6 +15,8 @@ async def test_a_difference_is_told_in_words(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pictures, "UPDATE", False)
     app = Shell(FakeServices())
     async with app.run_test(size=(80, 24)) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.pause()
         with pytest.raises(AssertionError, match="there is no picture board"):
             assert_picture(app, "board")
         (tmp_path / "board.svg").write_text(normal(app.export_screenshot(title="gpuplan")), encoding="utf-8")

@@ -310,6 +310,19 @@ async def test_knobs_replan_as_one_types_and_one_undo_takes_them_back(size: tupl
         assert not screen.history
 
 
+async def test_letters_typed_faster_than_they_are_taken_stay_in_order() -> None:
+    app = app_with()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("e")
+        field = screen.query_one("#knob-context", Input)
+        for letter in "16384":
+            field.insert_text_at_cursor(letter)
+        await settle(pilot)
+        assert (field.value, field.cursor_position) == ("16384", 5)
+        assert screen.asking.knobs.context == "16384"
+
+
 async def test_of_questions_in_a_row_the_last_alone_is_asked() -> None:
     services = Counting()
     app = app_with(services)

@@ -99,7 +99,7 @@ async def fleet(pilot: Pilot[None], typed: str) -> Walk:
     await back(pilot, FleetScreen)
 
 
-async def plan(pilot: Pilot[None], typed: str) -> Walk:
+async def plan(pilot: Pilot[None], typed: str) -> Walk:  # noqa: PLR0915 - a walk is long
     """The plan and what it opens; a model must have been asked about."""
     app = pilot.app
     assert isinstance(app, GpuplanApp)
@@ -165,7 +165,7 @@ async def plan(pilot: Pilot[None], typed: str) -> Walk:
         await back(pilot, PlanScreen)
 
 
-async def deploying(pilot: Pilot[None], typed: str) -> Walk:
+async def deploying(pilot: Pilot[None], typed: str) -> Walk:  # noqa: PLR0915 - a walk is long
     """Confirming a deploy, its course, its end, its logs."""
     app = pilot.app
     assert isinstance(app, GpuplanApp)
@@ -204,6 +204,11 @@ async def deploying(pilot: Pilot[None], typed: str) -> Walk:
     await pilot.press("w")
     await there(pilot, PromptScreen)
     yield "save the logs"
+    app.screen.query_one(Input).value = f"/nonexistent/\0{typed}"
+    await pilot.press("enter")
+    await there(pilot, LogsScreen)
+    await pilot.pause(0.1)
+    yield "save the logs, refused"
     await back(pilot, DeployScreen)
     await pilot.press("x")
     await there(pilot, AskScreen)
@@ -230,7 +235,7 @@ async def deploying(pilot: Pilot[None], typed: str) -> Walk:
         await back(pilot, PlanScreen)
 
 
-async def deployments(pilot: Pilot[None], typed: str) -> Walk:
+async def deployments(pilot: Pilot[None], _typed: str) -> Walk:
     """What runs, one of it, stopping and restarting it."""
     app = pilot.app
     assert isinstance(app, GpuplanApp)

@@ -56,6 +56,7 @@ class DeploymentScreen(DeploymentActions):
         self._actual: Actual | None = None
         self._measured_at: datetime | None = None
         self._measuring = False
+        self._gone = False
         self._error: GpuplanError | None = None
 
     def compose(self) -> ComposeResult:
@@ -80,7 +81,8 @@ class DeploymentScreen(DeploymentActions):
             return
         if seen is not None and before is not None and seen.deployment.state is not before.deployment.state:
             self._measure()
-        self._show()
+        was_gone, self._gone = self._gone, seen is None and before is not None
+        self._show(top=self._gone and not was_gone)
 
     def meant(self) -> DeploymentSeen | None:
         return self.known.find(self.deployment)
@@ -111,8 +113,9 @@ class DeploymentScreen(DeploymentActions):
 
     # ------------------------------------------------------------------ showing
 
-    def _show(self) -> None:
-        self.query_one("#deployment-text", DeploymentDocument).show_document(self._lines)
+    def _show(self, *, top: bool = False) -> None:
+        """`top`: what is new stands at the top."""
+        self.query_one("#deployment-text", DeploymentDocument).show_document(self._lines, top=top)
         self._tell_age()
         self.refresh_bindings()
 

@@ -30,6 +30,8 @@ from gpuplan.units import plural
 
 TICK_SECONDS = 1.0
 FOLD_CELLS = 2
+MOST_PROBLEMS = 5
+"""Lines of an inventory that cannot be read: the way out must have room below them."""
 
 
 class FleetList(Rows, inherit_bindings=False):
@@ -161,7 +163,8 @@ class FleetScreen(Screen[None]):
         failed = state.error is not None and not state.fleet.hosts
         self.set_class(failed, "-failed")
         if failed:
-            rows = (state.error or "").splitlines()
+            problems = (state.error or "").splitlines()
+            rows = [*problems[:MOST_PROBLEMS], "…"] if len(problems) > MOST_PROBLEMS else problems
             self._put("fleet-error", *(line(Span(row, Role.BAD)) for row in rows), self._way_out())
         self._put("fleet-state", self._state_line())
         self._put("fleet-note", self._note_line())

@@ -1,7 +1,6 @@
 """Logs of a deployment: read in a thread of its own, shown in batches, searched, filtered, saved."""
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,11 +17,12 @@ from textual.widgets import Input, Label
 from gpuplan.domain.deployment import Member
 from gpuplan.errors import GpuplanError, NoDeployment
 from gpuplan.operations.logs import LogChoice, Printed
+from gpuplan.operations.text_files import write_texts
 from gpuplan.present.document import Line, Role, Span, line, visible
 from gpuplan.present.log_text import member_label
 from gpuplan.present.numbers import count
 from gpuplan.tui import commands
-from gpuplan.tui.background import in_thread
+from gpuplan.tui.background import BrokenOff, in_thread
 from gpuplan.tui.rendering import content_of
 from gpuplan.tui.screens.confirm import PromptScreen
 from gpuplan.tui.services import Services
@@ -297,19 +297,19 @@ class LogsScreen(Screen[None]):
     async def action_save_logs(self) -> None:
         """Where to is asked; a file that is there is not written over."""
         lines = (line(Span("Save the lines that are shown to", Role.TITLE)),)
-        default = str(Path.cwd() / f"{self.deployment}.log")
+        default = str(Path.cwd() / f"{_file_name(self.deployment)}.log")
         name = await self.app.push_screen_wait(PromptScreen(lines, value=default, action="Save"))
         if name is None:
             return
-        shown = self.rows.lines
-        texts = [shown.text(index) for index in range(len(shown))]
+        shown = self.rows.lines.copied()
         try:
-            await in_thread(partial(_write, Path(name).expanduser(), texts))
-        except OSError as error:
-            text = f"{visible(name)}: {error.strerror}"
-            self.notify(text, title="not saved", severity="error", markup=False)
+            await in_thread(lambda: write_texts(name, {default: shown.whole_text()}))
+        except GpuplanError as error:
+            self.notify(visible(error.message), title="not saved", severity="error", markup=False)
+        except BrokenOff:
+            pass
         else:
-            self.notify(f"{plural(len(texts), 'line')} in {visible(name)}", title="saved", markup=False)
+            self.notify(f"{plural(len(shown), 'line')} in {visible(name)}", title="saved", markup=False)
 
     def action_leave_logs(self) -> None:
         search = self.query_one(Input)
@@ -322,7 +322,8 @@ class LogsScreen(Screen[None]):
             self.dismiss(None)
 
 
-def _write(path: Path, texts: Sequence[str]) -> None:
-    """A file only its owner can read. Raises OSError, also where there is one."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.writelines(f"{text}\n" for text in texts)
+def _file_name(name: str) -> str:
+    """A name that is no path and no trouble in a shell."""
+    return (
+        "".join(char if char.isalnum() or char in "-_." else "_" for char in name)[:80].strip(".") or "logs"
+    )

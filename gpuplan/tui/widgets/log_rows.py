@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,6 +84,18 @@ class LogLines:
     def text(self, index: int) -> str:
         """The row as it is saved and copied."""
         return "".join(span.text for span in self.line(index, 0))
+
+    def copied(self) -> "LogLines":
+        """As it is now: lines that come or go change nothing in it, so that a thread can read it."""
+        same = copy(self)
+        same._all = list(self._all)
+        same._view = None if self._view is None else list(self._view)
+        same._labels = dict(self._labels)
+        return same
+
+    def whole_text(self) -> str:
+        """All rows as they are saved."""
+        return "".join(f"{self.text(index)}\n" for index in range(len(self)))
 
     def label(self, member: Member) -> str:
         label = self._labels.get(member)

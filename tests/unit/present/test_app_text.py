@@ -42,7 +42,7 @@ def test_what_matters_stays_when_it_is_narrow(width: int) -> None:
 def test_a_long_path_does_not_take_the_names_of_the_modes() -> None:
     text = _text(80, source="live: /home/somebody/clusters/production/inventory.yaml")
     assert text.startswith(" 1 Fleet ▸2 Plan  3 Deployments ")
-    assert text.endswith("  live: …usters/production/inventory.yaml")
+    assert text.endswith("  live: …ody/clusters/production/inventory.yaml")
 
 
 def test_nothing_but_the_modes() -> None:
