@@ -330,7 +330,10 @@ def _siblings(case: _Case) -> Iterator[Remedy]:
 
 
 def _more_gpus(case: _Case) -> Iterator[Remedy]:
-    """The fewest GPUs of the best kind in the fleet that would do on one host."""
+    """The fewest GPUs of the best kind in the fleet that would do on one host, if no host has so many.
+
+    Where one has, GPUs are not what is missing: what is held of them is.
+    """
     if case.strategy in (StrategyName.MULTI_HOST, StrategyName.DATA_PARALLEL) or not case.supply.offers:
         return
     if user_world(case.arguments) is not None:
@@ -342,12 +345,11 @@ def _more_gpus(case: _Case) -> Iterator[Remedy]:
         return
     device = max(kinds, key=lambda kind: (kind.total_bytes, kind.name))
     here = max(sum(1 for offer in host.offers if offer.device == device) for host in whole)
-    for gpus in GPU_COUNTS:
-        if gpus <= here:
-            continue
+    for gpus in (1, *GPU_COUNTS):
         for shape in shapes(judge, gpus):
             if judge.assess(shape, (device,) * gpus).fits:
-                yield _more_remedy(device, shape, gpus, here)
+                if gpus > here:
+                    yield _more_remedy(device, shape, gpus, here)
                 return
 
 

@@ -177,7 +177,7 @@ def begun(terminal: Terminal, site: Site) -> None:
 
 def test_a_deploy_goes_on_without_the_app_and_the_next_app_shows_it(site: Site) -> None:
     for host in site.fleet:
-        site.faults(host.name, {"all": {"slow_seconds": 0.6}})
+        site.faults(host.name, {"all": {"slow_seconds": 1.5}})
     with opened(site, str(site.model)) as terminal:
         begun(terminal, site)
         signal_engine(site, "STOP")

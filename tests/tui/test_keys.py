@@ -73,7 +73,7 @@ MOVES = (
 )
 LEAVES = frozenset({"q", "ctrl+q"})
 SEEDS = range(1)
-STROKES = 150
+STROKES = 100
 
 
 def keys_of_commands(places: Iterable[Place]) -> list[str]:
