@@ -20,6 +20,7 @@ _OF_THE_USER = (
     "HF_TOKEN",
     "HF_TOKEN_PATH",
     "HUGGING_FACE_HUB_TOKEN",
+    "LINES",
     "NO_COLOR",
     "VLLM_PP_LAYER_PARTITION",
 )

@@ -57,23 +57,14 @@ def test_it_opens_follows_the_window_and_leaves_the_terminal_as_it_was(
         terminal.until("h100-a", "lab", "not probed", "Quit")
         assert not terminal.is_restored
         for wide, high in ((60, 15), (200, 60), (80, 24)):
-            _resized(terminal, wide, high)
+            terminal.resize(wide, high)
+            terminal.until_it(
+                lambda screen, wide=wide, high=high: _fills(screen, wide, high),  # type: ignore[misc]
+                f"{wide} by {high}",
+            )
         terminal.press("q")
         assert terminal.exit_status() == 0
         assert terminal.is_restored
-
-
-def _resized(terminal: Terminal, columns: int, lines: int) -> None:
-    """The window has this size and is filled; a window that is dragged tells its size more than once."""
-    for attempt in range(TRIES):
-        terminal.resize(columns + attempt, lines + attempt)
-        terminal.resize(columns, lines)
-        try:
-            terminal.until_it(lambda screen: _fills(screen, columns, lines), f"{columns} by {lines}", 20)
-            return
-        except AssertionError:
-            if attempt == TRIES - 1:
-                raise
 
 
 def _fills(screen: str, columns: int, lines: int) -> bool:

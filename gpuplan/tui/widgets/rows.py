@@ -224,6 +224,10 @@ class Rows(ScrollView, can_focus=True):
         self._into_view()
         self._stay_at_end()
 
+    def watch_show_horizontal_scrollbar(self) -> None:
+        """It takes the last line, on which the cursor may be."""
+        self.call_after_refresh(self._into_view)
+
     def render_line(self, y: int) -> Strip:
         scroll_x, scroll_y = self.scroll_offset
         width = self._room.width
