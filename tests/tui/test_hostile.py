@@ -114,9 +114,8 @@ class Unfiltered(GpuplanApp):
         return App.get_line_filters(self)
 
 
-TOURS = pytest.mark.parametrize(
-    "tour", [tours.fleet, tours.plan, tours.deploying, tours.deployments, tours.dialogs]
-)
+TOURS = pytest.mark.parametrize("tour", [tours.plan, tours.deploying, tours.dialogs])
+"""The lists of hosts and of deployments have hostile tests of their own."""
 
 
 @pytest.mark.parametrize("tour", [tours.plan, tours.dialogs])
