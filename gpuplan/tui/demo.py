@@ -27,7 +27,7 @@ from gpuplan.errors import ModelError, UsageError
 from gpuplan.operations.catalogues import find_models
 from gpuplan.operations.deploy_prepare import Prepared, look_on, require_ready
 from gpuplan.operations.deploy_request import Wanted, named_model, narrowed
-from gpuplan.operations.fleet import narrow, parse_label, require_usable
+from gpuplan.operations.fleet import require_usable
 from gpuplan.operations.logs import LogChoice, Printed, since_seconds
 from gpuplan.operations.models import with_revision
 from gpuplan.operations.plan import Asked, engine_version, workload_of
@@ -127,11 +127,11 @@ class DemoServices:
         return find_models(())
 
     def plan(self, question: Question, fleet: Fleet) -> Plan:
-        asked = Asked(reference=question.reference, hosts=question.hosts, labels=question.labels)
-        chosen = tuple(parse_label(text) for text in question.labels)
-        meant = narrow(fleet, hosts=question.hosts, labels=chosen)
+        meant = question.narrowed(fleet)
         require_usable(meant)
-        plan = self._planner.plan(meant, question.serving, asked, image=self.world.inventory.vllm.image)
+        plan = self._planner.plan(
+            meant, question.serving, question.asked, image=self.world.inventory.vllm.image
+        )
         with self._lock:
             self._asked.append((plan.request, question))
         return plan

@@ -6,7 +6,7 @@ A host with such a container is the host as it was recorded, less the memory and
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuplan.deploying.observed import Container, claims, container_of
@@ -123,11 +123,6 @@ def made(
         created=created,
         stop_seconds=spec.stop_seconds,
     )
-
-
-def as_document(container: DemoContainer) -> dict[str, Any]:
-    """For a recording."""
-    return asdict(container)
 
 
 def with_containers(host: Host, containers: Iterable[DemoContainer]) -> Host:

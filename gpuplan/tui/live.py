@@ -17,13 +17,10 @@ from gpuplan.operations.fleet import (
     FleetOptions,
     load_inventory,
     meant_hosts,
-    narrow,
-    parse_label,
     see_fleet,
 )
 from gpuplan.operations.logs import LogChoice, Printed, read_logs
 from gpuplan.operations.monitor import watch_gpus
-from gpuplan.operations.plan import Asked
 from gpuplan.operations.probe import ProbeOptions, Progress, probe_fleet
 from gpuplan.operations.question import Planner
 from gpuplan.operations.restart import RestartChoice, restart
@@ -105,10 +102,9 @@ class LiveServices:
         return find_models(())
 
     def plan(self, question: Question, fleet: Fleet) -> Plan:
-        labels = tuple(parse_label(text) for text in question.labels)
-        narrowed = narrow(fleet, hosts=question.hosts, labels=labels)
-        asked = Asked(reference=question.reference, hosts=question.hosts, labels=question.labels)
-        plan = self._planner.plan(narrowed, question.serving, asked, image=self._configured_image(fleet))
+        plan = self._planner.plan(
+            question.narrowed(fleet), question.serving, question.asked, image=self._configured_image(fleet)
+        )
         self._words[_masked_args(plan)] = question.serving.engine_args
         return plan
 

@@ -16,8 +16,9 @@ from gpuplan.domain.fact import Fact
 from gpuplan.domain.fleet import Fleet, Gpu, Host
 from gpuplan.domain.plan import Plan
 from gpuplan.operations import deploy_process
+from gpuplan.operations.fleet import narrow, parse_label
 from gpuplan.operations.logs import LogChoice, Printed
-from gpuplan.operations.plan import ServingOptions
+from gpuplan.operations.plan import Asked, ServingOptions
 from gpuplan.operations.status import StatusReport
 from gpuplan.operations.stop import DRAIN_SECONDS, Intended, Stopped
 from gpuplan.sources.catalogue.models import CatalogueModel
@@ -50,6 +51,16 @@ class Question:
     serving: ServingOptions = field(default_factory=ServingOptions)
     hosts: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> Asked:
+        """What a plan repeats of it beside the workload."""
+        return Asked(reference=self.reference, hosts=self.hosts, labels=self.labels)
+
+    def narrowed(self, fleet: Fleet) -> Fleet:
+        """The hosts it is about. Raises UsageError, NoHostError."""
+        labels = tuple(parse_label(text) for text in self.labels)
+        return narrow(fleet, hosts=self.hosts, labels=labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from gpuplan.remote.connection import Completed, Connection, ConnectionFailed, S
 from gpuplan.remote.recorded import RecordedConnection, Recording
 from gpuplan.remote.ssh_settings import SshSettings
 from gpuplan.sources import inventory_yaml, snapshot_json
-from gpuplan.tui.demo_containers import DemoContainer, as_document, made
+from gpuplan.tui.demo_containers import DemoContainer, made
 from tests.tools import demo_hosts
 from tests.tools.demo_hosts import Process
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def text_of(containers: Sequence[DemoContainer]) -> str:
-    return json.dumps([as_document(one) for one in containers], indent=1, ensure_ascii=True) + "\n"
+    return json.dumps([asdict(one) for one in containers], indent=1, ensure_ascii=True) + "\n"
 
 
 def make() -> tuple[Fleet, tuple[DemoContainer, ...]]:

@@ -220,7 +220,7 @@ class ChangeScreen(ModalScreen[None]):
 
     def app_of_end(self, said: str, *, well: bool) -> None:
         severity = "information" if well else "error"
-        self.app.notify(visible(said), severity=severity, timeout=TOAST_SECONDS, markup=False)  # type: ignore[arg-type]
+        self.app.notify(visible(said), severity=severity, timeout=TOAST_SECONDS, markup=False)  # type: ignore[arg-type]  # one of Textual's
 
     def failed(self, error: GpuplanError) -> None:
         """It ended badly."""

@@ -242,7 +242,7 @@ class KnobForm(VerticalScroll, can_focus=False):
         control = self._control(event.field)
         if getattr(self._knobs, event.field) == event.value or control.written != event.value:
             return
-        self._knobs = replace(self._knobs, **{event.field: event.value})  # type: ignore[arg-type]
+        self._knobs = replace(self._knobs, **{event.field: event.value})  # type: ignore[arg-type]  # of the knob's kind
         self._mark(event.field)
         self.post_message(self.Changed(self._knobs, event.field))
 
