@@ -24,6 +24,7 @@ COMMANDS = (
     "restart",
     "unlock",
     "estimate",
+    "lint",
     "explain",
     "models",
     "gpus",

@@ -14,7 +14,7 @@ EXAMPLE = "Example: gpuplan schema plan"
 
 def command(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="plan, estimate, snapshot, inventory, deployment.")
+        str, typer.Argument(metavar="NAME", help="plan, estimate, lint, snapshot, inventory, deployment.")
     ],
 ) -> None:
     """Print one schema."""
@@ -45,6 +45,12 @@ def _estimate() -> dict[str, Any]:
     return _generated(EstimateDocument)
 
 
+def _lint() -> dict[str, Any]:
+    from gpuplan.present.lint_text import LintDocument
+
+    return _generated(LintDocument)
+
+
 def _snapshot() -> dict[str, Any]:
     from gpuplan.sources.snapshot_json import snapshot_schema
 
@@ -73,6 +79,7 @@ def _generated(kind: type[Any]) -> dict[str, Any]:
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "plan": _plan,
     "estimate": _estimate,
+    "lint": _lint,
     "snapshot": _snapshot,
     "inventory": _inventory,
     "deployment": _deployment,

@@ -359,6 +359,10 @@ def _high_utilization(subject: Mapping[str, Any], figures: Mapping[str, Any]) ->
     )
 
 
+def _refused_argument(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    return (str(figures["message"]), (), figures.get("hint"))
+
+
 def _notice(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (str(figures["message"]), (), None)
 
@@ -405,6 +409,8 @@ _WORDS: dict[str, Worder] = {
     "GP111": _dtype,
     "GP112": _no_quantization,
     "GP113": _too_old,
+    "GP115": _refused_argument,
+    "GP116": _refused_argument,
     "GP114": _cut_groups,
     "GP202": _claim,
     "GP203": _weights,

@@ -124,6 +124,22 @@ _PAGES = (
         "vLLM quantization/modelopt.py, quantization/auto_gptq.py: scales are created by integer division",
     ),
     _page(
+        "GP115",
+        "The engine does not take an argument",
+        "A flag is unknown, ambiguous or gone in that release, or its value is none it accepts.",
+        "The engine's parser stops at the first such argument; nothing after it has been judged yet.",
+        "Mend it and ask again: gpuplan lint -- vllm serve MODEL …",
+        "vLLM engine/arg_utils.py and its argparse, by release; S1.10",
+    ),
+    _page(
+        "GP116",
+        "Launch options or parallel sizes contradict each other",
+        "The engine checks its parallel configuration before it loads anything, and would refuse this one.",
+        "Sizes must divide over nodes and GPUs, load-balancing modes exclude each other, and some options need others.",
+        "Follow the hint; -o json names the rule.",
+        "vLLM 0.33 entrypoints/cli/serve.py, engine/arg_utils.py, config/parallel.py; S3",
+    ),
+    _page(
         "GP201",
         "Not enough free memory at start",
         "Before anything is loaded, the engine wants its whole budget (total memory × gpu-memory-utilization) to be free. "

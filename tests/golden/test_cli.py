@@ -54,6 +54,11 @@ COMMANDS = {
     "probe": f"probe {MIXED}",
     "probe-busy": f"probe {BUSY}",
     "probe-redacted": f"probe {BUSY} --redact",
+    "lint": "lint --gpus 8 --config Qwen/Qwen3-32B -- vllm serve Qwen/Qwen3-32B -tp 8",
+    "lint-refused": "lint --gpus 4 -- vllm serve Qwen/Qwen3-32B -tp 3 -pp 2 --max-model-len 100k --enable-eplb",
+    "lint-argument": "lint -- vllm serve my/model --tensor-paralel-size 4",
+    "lint-older": "lint --vllm-version 0.14.1 --moe -- serve my/moe -dp 8 -ep --swap-space 4",
+    "lint-nothing": "lint",
     "estimate": "estimate Qwen/Qwen3-32B --gpu H100-80GB:2 --context 32768",
     "estimate-wide": "estimate Qwen/Qwen3-32B --gpu H100-80GB:2 --context 32768",
     "estimate-no-fit": "estimate Qwen/Qwen3-32B --gpu L4 --context 8k",
@@ -72,6 +77,7 @@ COMMANDS = {
 """Every command with the golden file it has to print; `-wide` ones see a terminal of 120 columns."""
 
 DOCUMENTS = {
+    "lint-json": "lint -o json --no-ray -- vllm serve my/model -tp 2 --distributed-executor-backend ray",
     "plan-json": f"plan Qwen/Qwen3-32B {EXAMPLE} --context 8k -o json",
     "plan-no-fit-json": f"plan Qwen/Qwen3-32B {LAB} --context 16k -o json",
     "estimate-json": "estimate Qwen/Qwen3-32B --gpu H100-80GB:2 -o json",
@@ -149,7 +155,7 @@ def test_document_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(name, transcript(DOCUMENTS[name], status, f"{shape}\n", err))
 
 
-@pytest.mark.parametrize("name", ["plan", "estimate", "snapshot", "inventory"])
+@pytest.mark.parametrize("name", ["plan", "estimate", "lint", "snapshot", "inventory"])
 def test_schema_is_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, err = printed(f"schema {name}", monkeypatch)
     schema = json.loads(out)
