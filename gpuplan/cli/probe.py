@@ -28,17 +28,28 @@ def command(
     redact: Annotated[
         bool, typer.Option("--redact", help="Replace names, addresses and users, for bug reports.")
     ] = False,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--diff", metavar="A B", help="What changed from snapshot A to snapshot B; no network."),
+    ] = None,
     host: o.Hosts = None,
     label: o.Labels = None,
     host_key: o.HostKey = None,
     jobs: o.Jobs = None,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
-    """Print the fleet; exit 0 when some host has a usable GPU, else 4."""
+    """Print the fleet; exit 0 when some host has a usable GPU, else 4. With --diff: exit 0, whatever changed."""
     from gpuplan.cli.progress import STATUS
     from gpuplan.operations.fleet import see_fleet, usable
     from gpuplan.operations.probe import Interrupted
 
+    if diff is not None:
+        if snapshot is not None or save is not None:
+            raise UsageError(
+                "--diff reads two snapshots and nothing else", hint="leave --snapshot and --save out"
+            )
+        _show_changes(*diff, output_format)
+        return
     if save is not None:
         _refuse_unwritable(Path(save))
     options = o.fleet_options(
@@ -74,6 +85,17 @@ def _show(fleet: "Fleet", output_format: o.OutputFormat) -> None:
         from gpuplan.present.fleet_text import fleet_text
 
         output.show(fleet_text(fleet, output.width()))
+
+
+def _show_changes(before: str, after: str, output_format: o.OutputFormat) -> None:
+    from gpuplan.present.fleet_changes import changes_document, changes_text
+    from gpuplan.sources.snapshot_json import load
+
+    then, now = load(before), load(after)
+    if output_format is o.OutputFormat.JSON:
+        output.show_json(changes_document(then, now))
+    else:
+        output.show(changes_text(then, now, output.width()))
 
 
 def _refuse_unwritable(path: Path) -> None:
