@@ -110,6 +110,7 @@ def command(
     no_distributed: o.NoDistributed = False,
     executor: o.Executor = "auto",
     allow_overcommit: o.AllowOvercommit = False,
+    no_calibration: o.NoCalibration = False,
     category: o.CategoryOption = None,
     image: o.Image = None,
     vllm_version: o.VllmVersion = None,
@@ -165,6 +166,7 @@ def command(
             ram_claim=ram_claim,
             allow_overcommit=allow_overcommit,
             no_distributed=no_distributed,
+            no_calibration=no_calibration,
             strategies=tuple(strategy or ()),
             gpus=tuple(gpus or ()),
             engine_args=tuple(context.obj or ()),
@@ -191,7 +193,7 @@ def _look(request: "DeployRequest", export: str | None, into: str, output_format
     try:
         prepared = look(request)
     except NothingFits as nothing:
-        _show_plan(nothing, output_format)
+        show_plan(nothing, output_format)
         raise
     except StoppedByFacts as stopped:
         raise worded(stopped) from stopped
@@ -249,7 +251,7 @@ def _deploy(
         try:
             outcome = deploy(request, options, sink)
         except NothingFits as nothing:
-            _show_plan(nothing, output_format)
+            show_plan(nothing, output_format)
             raise
         except Interrupted as interrupted:
             if as_json and interrupted.deployment.name:
@@ -290,7 +292,7 @@ def _say_left(interrupted: "Interrupted") -> None:
         output.remark(f"{interrupted.deployment.name}: everything was taken back")
 
 
-def _show_plan(nothing: "NothingFits", output_format: o.OutputFormat) -> None:
+def show_plan(nothing: "NothingFits", output_format: o.OutputFormat) -> None:
     """Why nothing fits, as `gpuplan plan` says it."""
     if output_format is o.OutputFormat.JSON:
         from gpuplan.present.plan_document import plain, plan_document

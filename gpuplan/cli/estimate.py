@@ -32,6 +32,7 @@ def command(
     image: o.Image = None,
     vllm_version: o.VllmVersion = None,
     vram_claim: o.VramClaim = None,
+    no_calibration: o.NoCalibration = False,
     output_format: o.Output = o.OutputFormat.TABLE,
 ) -> None:
     """Print the estimate; exit 0 when it fits, 3 when it does not."""
@@ -51,6 +52,7 @@ def command(
             image=image,
             vllm_version=vllm_version,
             vram_claim=vram_claim,
+            no_calibration=no_calibration,
             engine_args=tuple(context.obj or ()),
         ),
     )

@@ -123,6 +123,7 @@ Executor = Annotated[
 AllowOvercommit = Annotated[
     bool, typer.Option("--allow-overcommit", help="Recommend a selection that does not fit, too.")
 ]
+NoCalibration = Annotated[bool, typer.Option("--no-calibration", help="Ignore what earlier starts measured.")]
 CategoryOption = Annotated[
     str | None,
     typer.Option(

@@ -14,7 +14,10 @@ EXAMPLE = "Example: gpuplan schema plan"
 
 def command(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="plan, estimate, lint, snapshot, inventory, deployment.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="plan, estimate, lint, snapshot, inventory, deployment, verification."
+        ),
     ],
 ) -> None:
     """Print one schema."""
@@ -69,6 +72,12 @@ def _deployment() -> dict[str, Any]:
     return _generated(StatusDocument)
 
 
+def _verification() -> dict[str, Any]:
+    from gpuplan.present.verify_document import VerificationDocument
+
+    return _generated(VerificationDocument)
+
+
 def _generated(kind: type[Any]) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
@@ -83,4 +92,5 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "snapshot": _snapshot,
     "inventory": _inventory,
     "deployment": _deployment,
+    "verification": _verification,
 }

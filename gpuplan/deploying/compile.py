@@ -25,9 +25,11 @@ from gpuplan.deploying.entrypoint import PACKAGES, started
 from gpuplan.deploying.environment import environment
 from gpuplan.deploying.grouping import Group, Node, groups_of
 from gpuplan.deploying.health import health_check
+from gpuplan.deploying.image_probe import UNKNOWN
 from gpuplan.deploying.mounts import mounts_of
 from gpuplan.deploying.ports import allot
 from gpuplan.deploying.request import CompileRequest
+from gpuplan.deploying.verify_spec import trial_of, unheard
 from gpuplan.deploying.vllm_arguments import model_word, node_words, planned_values, served_name
 from gpuplan.domain import labels
 from gpuplan.domain.deployment import (
@@ -61,7 +63,8 @@ def compile_deployment(request: CompileRequest) -> DeploymentSpec:
     Raises UsageError, with the way out, for a name that is none, words that contradict the placement, an image without
     what it needs, an address that is unknown and a range without a free port.
     """
-    return _Compiler(request).deployment()
+    spec = _Compiler(request).deployment()
+    return trial_of(spec, shell=request.image_facts != UNKNOWN) if request.trial else spec
 
 
 class _Compiler:
@@ -77,6 +80,8 @@ class _Compiler:
         self.groups = groups_of(request)
         names = dict.fromkeys(node.host for group in self.groups for node in group.nodes)
         self.places = {name: place_of(request, name) for name in names}
+        if request.trial and not any(group.several for group in self.groups):
+            self.places = {name: unheard(place) for name, place in self.places.items()}
         check_words(request, self.groups, self.places)
         _check_directory(request, names)
         self.ports = allot(
@@ -314,7 +319,7 @@ def filled(template: str, values: dict[str, str]) -> Sequence[str]:
 
 
 def _check_directory(request: CompileRequest, hosts: Iterable[str]) -> None:
-    if not isinstance(request.model, DirectoryModel):
+    if not isinstance(request.model, DirectoryModel) or request.model.carried:
         return
     without = [host for host in hosts if host not in request.model.paths]
     if without:

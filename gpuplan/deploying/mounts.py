@@ -41,7 +41,7 @@ def mounts_of(request: CompileRequest, place: Place) -> tuple[Mount, ...]:
             make=True,
         )
     ]
-    if isinstance(request.model, DirectoryModel):
+    if isinstance(request.model, DirectoryModel) and not request.model.carried:
         mounts.append(
             Mount(source=request.model.paths[place.name], target=request.model.inside, read_only=True)
         )

@@ -42,6 +42,8 @@ class CompileRequest:
     keep_alive_seconds: int | None = None
     asked: Mapping[str, object] = field(default_factory=dict)
     """The request as it is repeated in the label; secrets of the arguments are masked in it again."""
+    trial: bool = False
+    """Nothing is served: the engine starts with made-up weights, says what it takes and is removed (`gpuplan verify`)."""
     run_command: str | None = None
     """In the place of `vllm serve MODEL`, with {{model_path}}, {{model_name}}, {{port}}, {{host_ip}}, {{worker_ip}} and
     names of variables (S2.5)."""

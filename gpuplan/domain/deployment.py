@@ -127,6 +127,8 @@ class DirectoryModel:
     """Host to the absolute path there, symbolic links resolved."""
     inside: str
     """Where every container sees it, read-only: `/models/NAME`."""
+    carried: bool = False
+    """Its small files are put into every container; nothing of it lies on a host."""
 
 
 ServedModel = HubModel | DirectoryModel

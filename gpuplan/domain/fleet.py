@@ -34,6 +34,16 @@ class GpuProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What the engine's behaviour depends on besides memory: facts of a kind of card."""
+
+    name: str
+    """As the driver prints it."""
+    compute_capability: str | None = None
+    unified: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One device a process can be given: a card or a MIG slice."""
 
@@ -65,6 +75,8 @@ class Gpu:
     """A MIG slice: `1g.10gb`."""
     pci_bus_id: str | None = None
     """`0000:17:00.0`, lower case, domain of four digits."""
+    kinds: tuple[Kind, ...] = ()
+    """Hardware known by its size alone: the kinds of card it may be, the likeliest first; `name` stays what was given."""
     numa_node: int | None = None
     utilization_percent: int | None = None
     temperature_celsius: int | None = None

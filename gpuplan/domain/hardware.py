@@ -17,6 +17,12 @@ class Accelerator:
     """MEASURED in a log, COMPUTED from a sibling, ASSUMED from the datasheet, EXACT when the user gave it."""
     source: str
     """Where `memory_bytes` comes from."""
+    also_bytes: tuple[int, ...] = ()
+    """Other totals such cards report under other drivers, to two decimals of a GiB, as logs print them."""
+    variant_of: str | None = None
+    """The card this one is a regional variant of. It reports the same size: by its size alone it is never assumed."""
+    taken_for: "tuple[Accelerator, ...]" = ()
+    """For hardware given by its size alone: the kinds of card that report this size, the likeliest first."""
     device_names: tuple[str, ...] = ()
     """As the driver prints them, the usual one first. Sizes of one model may share a name."""
     aliases: tuple[str, ...] = ()

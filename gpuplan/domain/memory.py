@@ -19,6 +19,8 @@ class Term:
     """Smallest value that is likely; None: exactly `bytes`."""
     high: int | None = None
     source: str = ""
+    starts: tuple[str, ...] = ()
+    """Lessons (`domain.calibration`) whose measurements are in it."""
 
     @property
     def least(self) -> int:
@@ -56,11 +58,18 @@ class RankMemory:
     kv_cache_high: int
     kv_needed_bytes: int
     """One request of the asked length at the asked concurrency."""
+    loading_peak_bytes: int = 0
+    """Allocated for a moment while the model is loaded, beyond what loading leaves."""
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """Everything the budget pays besides the KV cache."""
         return (self.weights, self.weights_extra, self.activation, self.non_torch, self.cuda_graph)
+
+    @property
+    def loading_bytes(self) -> int:
+        """Most that is held while the model is loaded, before anything is profiled."""
+        return self.weights.bytes + self.weights_extra.bytes + self.loading_peak_bytes
 
     @property
     def headroom_bytes(self) -> int:

@@ -355,6 +355,8 @@ class ModelProfile:
     encoders: tuple[Encoder, ...] = ()
     quantization: str | None = None
     """vLLM's name of the method, None when unquantized."""
+    quantized_while_loading: bool = False
+    """The checkpoint holds the model's own type."""
     kv_cache_dtype: str | None = None
     """What `auto` becomes by the checkpoint's own wish (fp8), None: the model's dtype."""
     supports_pipeline: bool = True
@@ -366,6 +368,8 @@ class ModelProfile:
     assumptions: tuple[str, ...] = field(default=())
     checkpoint_bytes: int | None = None
     """Bytes of all tensors in the checkpoint, where headers or an index were read."""
+    draft: "Draft | None" = None
+    """The draft model of speculative decoding that has a checkpoint of its own; `engine.draft` adds what loading it adds."""
 
     @property
     def expert_count(self) -> int:
@@ -378,3 +382,20 @@ class ModelProfile:
     @property
     def layer_count(self) -> int:
         return len(self.layer_order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A draft model with a checkpoint of its own, beside the model it drafts for."""
+
+    name: str
+    method: str
+    """vLLM's name: eagle, eagle3, dflash, medusa, draft_model, …"""
+    profile: ModelProfile | None
+    """None: nothing is known of its size."""
+    states: int = 0
+    """Layers of the target whose hidden states it reads besides the last one's."""
+    holds: frozenset[str] | None = None
+    """Which of embed_tokens and lm_head its checkpoint holds; None: no header was read."""
+    missing: str = ""
+    """Why its files could not be read; the profile is then an assumption. Empty: they were."""

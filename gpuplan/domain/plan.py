@@ -8,6 +8,7 @@ from typing import Any
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate
+from gpuplan.domain.throughput import NoThroughput, Throughput
 
 
 class Verdict(StrEnum):
@@ -160,6 +161,8 @@ class Candidate:
     vllm_args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     facts: tuple[Fact, ...] = ()
+    throughput: Throughput | NoThroughput | None = None
+    """None: not asked, as of a candidate that cannot run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

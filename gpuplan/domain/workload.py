@@ -235,6 +235,8 @@ class Workload:
     ram_claim_bytes: int | None = None
     allow_overcommit: bool = False
     allow_distributed: bool = True
+    calibrated: bool = True
+    """What earlier starts measured corrects the estimate."""
     engine: EngineArguments = NO_ARGUMENTS
 
 

@@ -1,46 +1,42 @@
 """Rounding of torch's caching allocator, which "Model loading took" counts.
 
-A tensor of 10 MiB and more gets a segment rounded up to 2 MiB; a rest of up to 1 MiB is not split off and counts as
-allocated (c10/cuda/CUDACachingAllocator.cpp: kMinLargeAlloc, kRoundLarge, kSmallSize). Qwen2.5-3B: 1 MiB on each of 36
-down projections, the 36 MiB by which its logged 5.79 GiB exceed parameters and buffers.
+The tensors of a rank are made in the order in which vLLM builds a model: towers, embedding, layers, head. A rotary table
+is computed in float32 beside its first layer's attention (rotary_embedding/base.py `_compute_cos_sin_cache`), and packed
+weights are copied and repacked layer by layer once all are loaded (`process_weights_after_loading`), which leaves gaps that
+later tensors take. Logged: Qwen2.5-1.5B 2.8876 GiB, 4.4 MiB above its parameters and buffers; opt-125m 0.2389, 5.7 MiB.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import assert_never
+from typing import NamedTuple
 
 from gpuplan.domain.model import (
     Embedding,
     Experts,
     Float4,
-    Float8,
     GroupedInteger,
-    Integer8,
     Layer,
     Linear,
-    MicroscaledFloat8,
     ModelProfile,
     Part,
     ResidentPart,
-    Scheme,
-    Shard,
-    Tensor,
-    Unquantized,
 )
-from gpuplan.engine.mxfp4 import padded_experts
-from gpuplan.engine.weights import Split, experts_on_rank, holds, local_units, stage_layers, stands_whole
+from gpuplan.engine.caching_allocator import LEAST_BLOCK, SMALL, Block, CachingAllocator
+from gpuplan.engine.repacking import AWQ_KERNELS_SINCE
+from gpuplan.engine.tensors import part_tensors
+from gpuplan.engine.versions import DEFAULT, EngineVersion
+from gpuplan.engine.weights import Split, holds, stage_layers, stands_whole
 from gpuplan.units import MIB, round_up
 
-LARGE = 10 * MIB
-SEGMENT = 2 * MIB
-UNSPLIT = MIB
+WHOLE_SEGMENTS_SINCE = EngineVersion(0, 21)
+MOST_SPLIT = 20 * MIB
+"""`max_split_size_mb` while a model is loaded (v1/worker/gpu_worker.py `_scoped_allocator_max_split`)."""
+FLOAT32 = 4
+REPACKING_COPIES = 2
+"""A repacked tensor is transposed and laid out anew before the loaded one is let go."""
 
 
-def slack(size: int) -> int:
-    """Bytes counted beyond `size` for one tensor."""
-    rest = -size % SEGMENT
-    return rest if size >= LARGE and rest <= UNSPLIT else 0
-
-
+@lru_cache(maxsize=1024)
 def rounding_bytes(
     profile: ModelProfile,
     split: Split,
@@ -48,75 +44,128 @@ def rounding_bytes(
     stage: int = 0,
     stages: int = 1,
     layer_partition: tuple[int, ...] | None = None,
+    draft_layers: int = 0,
+    version: EngineVersion = DEFAULT,
+    backend: str = "cuda",
 ) -> int:
-    """Bytes the allocator counts beyond the parameters of a rank of pipeline stage `stage`. Raises Indivisible."""
+    """Bytes the allocator counts beyond the tensors of a rank of pipeline stage `stage`. Raises Indivisible."""
+    whole = version >= WHOLE_SEGMENTS_SINCE and backend == "cuda"
+    memory, requested = CachingAllocator(MOST_SPLIT if whole else None), 0
+    loaded: list[tuple[Block, int]] = []
     first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    layers = sum(_layer_slack(profile.layer_kinds[kind], split) for kind in profile.layer_order[first:last])
-    held = tuple(resident for resident in profile.parts if holds(resident.residence, stage, stages))
-    return layers + _outside_slack(held, split)
+    layers = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
+    if stage == stages - 1:
+        layers += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
+    held = [
+        resident
+        for resident in profile.parts
+        if holds(resident.residence, stage, stages) and not (resident.tower and split.language_model_only)
+    ]
+    tables = [resident for resident in held if _is_table(resident)]
+    for resident in (item for item in held if _comes_first(item)):
+        requested += _place(memory, _sizes((resident.part,), _split_of(resident, split), version), loaded)
+    for layer in layers:
+        attention, rest = _layer_sizes(layer, split, version)
+        requested += _place(memory, attention, loaded)
+        if tables:
+            requested += _tables(memory, tables, split, profile.itemsize)
+            tables = []
+        requested += _place(memory, rest, loaded)
+    requested += _tables(memory, tables, split, profile.itemsize)
+    for resident in held:
+        if not _comes_first(resident) and not _is_table(resident):
+            requested += _place(memory, _sizes((resident.part,), _split_of(resident, split), version), loaded)
+    for block, size in loaded:
+        copies = [memory.allocate(size) for _ in range(REPACKING_COPIES)]
+        memory.allocate(size)
+        for copy in copies:
+            memory.release(copy)
+        memory.release(block)
+    return memory.allocated - requested
+
+
+class _Sizes(NamedTuple):
+    """Tensors of some parts, those that share segments of 2 MiB in one sum."""
+
+    asked: int
+    small: int
+    """Bytes that all tensors of up to 1 MiB are counted with."""
+    large: tuple[tuple[int, bool], ...]
+    """The others, and whether a kernel repacks them."""
 
 
 @lru_cache(maxsize=4096)
-def _layer_slack(layer: Layer, split: Split) -> int:
-    return sum(part_slack(part, split) for part in layer.parts)
+def _sizes(parts: tuple[Part, ...], split: Split, version: EngineVersion) -> _Sizes:
+    tensors = [
+        (size, is_repacked(part, version)) for part in parts for size in part_tensors(part, split) if size > 0
+    ]
+    return _Sizes(
+        asked=sum(size for size, _ in tensors),
+        small=sum(round_up(size, LEAST_BLOCK) for size, _ in tensors if size <= SMALL),
+        large=tuple((size, repacked) for size, repacked in tensors if size > SMALL),
+    )
 
 
-@lru_cache(maxsize=1024)
-def _outside_slack(parts: tuple[ResidentPart, ...], split: Split) -> int:
-    kept = (resident for resident in parts if not (resident.tower and split.language_model_only))
-    return sum(_resident_slack(resident, split) for resident in kept)
+@lru_cache(maxsize=4096)
+def _layer_sizes(layer: Layer, split: Split, version: EngineVersion) -> tuple[_Sizes, _Sizes]:
+    """What a layer makes before its rotary table, up to the output projection, and after it."""
+    names = [part.name for part in layer.parts]
+    ends = (place for place, name in enumerate(names) if name.endswith(("o_proj", "dense")))
+    first = 1 + next(ends, 0)
+    return _sizes(layer.parts[:first], split, version), _sizes(layer.parts[first:], split, version)
 
 
-def _resident_slack(resident: ResidentPart, split: Split) -> int:
-    if stands_whole(resident, split):
-        split = Split(compute_capability=split.compute_capability)
-    return part_slack(resident.part, split)
+def _place(memory: CachingAllocator, sizes: _Sizes, loaded: list[tuple[Block, int]]) -> int:
+    """Allocate tensors; those that will be repacked are put on `loaded`. Returns the bytes asked for."""
+    memory.allocated += sizes.small
+    for size, repacked in sizes.large:
+        block = memory.allocate(size)
+        if repacked:
+            loaded.append((block, size))
+    return sizes.asked
 
 
-def part_slack(part: Part, split: Split) -> int:
-    """Rounding of the large tensors of one part on one rank."""
-    match part:
-        case Linear():
-            return slack(_matrix(part.scheme, _elements(part, split.tensor), part.itemsize))
-        case Experts():
-            local = experts_on_rank(
-                part.count + split.redundant_experts, split.expert_ranks, split.expert_rank
-            )
-            share = part.intermediate // split.expert_tensor
-            hidden, share = padded_experts(part, share, split.compute_capability)
-            up = local * share * hidden * (2 if part.gated else 1)
-            return slack(_matrix(part.scheme, up, part.itemsize)) + slack(
-                _matrix(part.scheme, local * share * hidden, part.itemsize)
-            )
-        case Tensor():
-            units = part.partition.units
-            if part.sharded:
-                units = local_units(part.name, part.partition, split.tensor)
-            return slack(int(round_up(units, part.alignment) * part.partition.unit_size * part.itemsize))
-        case Embedding():
-            rows = round_up(part.rows, part.padding) // split.tensor if part.sharded else part.rows
-            return slack(_matrix(part.scheme, rows * part.width, part.itemsize))
-    assert_never(part)
+def is_repacked(part: Part, version: EngineVersion) -> bool:
+    """Whether a kernel's own layout of the weights is a new tensor."""
+    if not isinstance(part, (Linear, Experts)):
+        return False
+    match part.scheme:
+        case GroupedInteger(layout="awq"):
+            return isinstance(part, Experts) or version >= AWQ_KERNELS_SINCE
+        case GroupedInteger() | Float4():
+            return True
+        case _:
+            return False
 
 
-def _elements(part: Linear, ranks: int) -> int:
-    inputs, outputs = part.inputs.size, sum(p.size for p in part.outputs)
-    if part.shard is Shard.COLUMN:
-        outputs = sum(local_units(part.name, p, ranks) * p.unit_size for p in part.outputs)
-    elif part.shard is Shard.ROW:
-        inputs = local_units(part.name, part.inputs, ranks) * part.inputs.unit_size
-    return inputs * round_up(outputs, part.alignment)
+def _split_of(resident: ResidentPart, split: Split) -> Split:
+    return Split(compute_capability=split.compute_capability) if stands_whole(resident, split) else split
 
 
-def _matrix(scheme: Scheme, elements: int, itemsize: float) -> int:
-    """Bytes of the values of a weight, without scales."""
-    match scheme:
-        case Unquantized():
-            return int(elements * itemsize)
-        case Float8() | Integer8() | MicroscaledFloat8():
-            return elements
-        case GroupedInteger():
-            return elements * scheme.bits // 8
-        case Float4():
-            return elements // 2
-    assert_never(scheme)
+def _is_table(resident: ResidentPart) -> bool:
+    return resident.buffer and resident.tower is None and "rotary" in resident.part.name
+
+
+def _comes_first(resident: ResidentPart) -> bool:
+    """Towers and the vocabulary's input table are made before the layers."""
+    if resident.tower is not None:
+        return True
+    return isinstance(resident.part, Embedding) and "lm_head" not in resident.part.name
+
+
+def _tables(memory: CachingAllocator, tables: list[ResidentPart], split: Split, itemsize: int) -> int:
+    """Allocate the rotary tables, each with what computing it takes for a moment."""
+    return sum(size for table in tables for size in _table(memory, table, split, itemsize))
+
+
+def _table(memory: CachingAllocator, table: ResidentPart, split: Split, itemsize: int) -> Iterator[int]:
+    for size in part_tensors(table.part, split):
+        entries = size // itemsize
+        angles, cosines, sines = (memory.allocate(entries // 2 * FLOAT32) for _ in range(3))
+        both = memory.allocate(entries * FLOAT32)
+        for block in (sines, cosines, angles):
+            memory.release(block)
+        if itemsize != FLOAT32:
+            memory.allocate(size)
+            memory.release(both)
+        yield size

@@ -5,7 +5,7 @@ Sources: vLLM 0.33 `config/model.py` verify_with_parallel_config (heads, pipelin
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -25,8 +25,13 @@ from gpuplan.domain.model import (
     Tensor,
 )
 from gpuplan.domain.plan import Parallelism
+from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.quantization import experts_misfit
+from gpuplan.engine.versions import DEFAULT, EngineVersion
 from gpuplan.engine.weights import Indivisible, Split, local_units, part_bytes, stands_whole
+
+EXPERTS_REFINED_SINCE = EngineVersion(0, 29)
+"""Float8 blocks that a rank's share of an expert cuts are refused before (`refine_fp8_moe_block_shape`)."""
 
 
 class Rule(StrEnum):
@@ -79,12 +84,21 @@ def split_of(parallelism: Parallelism, *, compute_capability: str | None = "9.0"
     )
 
 
+def grouped(parallelism: Parallelism, profile: ModelProfile, engine: EngineArguments) -> Parallelism:
+    """One replica as a member of its server: `--data-parallel-size` replicas of a mixture of experts hold the experts
+    together, those of a dense model share nothing (vLLM `FusedMoEParallelConfig.make`)."""
+    return (
+        replace(parallelism, data=max(engine.data_parallel_size, 1)) if profile.expert_count else parallelism
+    )
+
+
 def violations(
     profile: ModelProfile,
     parallelism: Parallelism,
     *,
     language_model_only: bool = False,
     towers_data_parallel: bool = False,
+    version: EngineVersion = DEFAULT,
 ) -> tuple[Violation, ...]:
     """Every rule the sizes break, the engine's first complaint first; empty when the model can be built so."""
     found = list(_headline_rules(profile, parallelism))
@@ -93,24 +107,38 @@ def violations(
     split = split_of(
         parallelism, language_model_only=language_model_only, towers_data_parallel=towers_data_parallel
     )
-    parts = _broken_parts(profile.layer_kinds, profile.parts, split)
-    return (*found, *(violation for violation in parts if violation.fatal))
+    parts = _broken_parts(profile.layer_kinds, profile.parts, split, version >= EXPERTS_REFINED_SINCE)
+    found += [violation for violation in parts if violation.fatal]
+    return (*found, *_draft_rules(profile, parallelism, version))
+
+
+def _draft_rules(
+    profile: ModelProfile, parallelism: Parallelism, version: EngineVersion
+) -> Iterator[Violation]:
+    """The same of a draft with a checkpoint of its own, which all ranks of the last stage divide."""
+    draft = profile.draft
+    if draft is None or draft.profile is None:
+        return
+    one_stage = replace(parallelism, pipeline=1, layer_partition=None)
+    own = replace(one_stage, expert=draft.profile.expert_count > 0)
+    for broken in violations(draft.profile, own, version=version):
+        yield replace(broken, part=f"draft model {draft.name}: {broken.part}")
 
 
 def misaligned(profile: ModelProfile, parallelism: Parallelism) -> tuple[Violation, ...]:
     """Quantization groups that a rank's share cuts although the engine builds and loads the model."""
-    parts = _broken_parts(profile.layer_kinds, profile.parts, split_of(parallelism))
+    parts = _broken_parts(profile.layer_kinds, profile.parts, split_of(parallelism), refined=True)
     return tuple(violation for violation in parts if not violation.fatal)
 
 
 @lru_cache(maxsize=512)
 def _broken_parts(
-    kinds: tuple[Layer, ...], residents: tuple[ResidentPart, ...], split: Split
+    kinds: tuple[Layer, ...], residents: tuple[ResidentPart, ...], split: Split, refined: bool
 ) -> tuple[Violation, ...]:
     """Parts that cannot be divided so, each once; pipeline stages do not matter to them."""
     found: dict[tuple[str, int], Violation] = {}
     for part in _split_parts(kinds, residents, split):
-        for violation in _part_rules(part, split):
+        for violation in _part_rules(part, split, refined):
             found.setdefault((violation.part, violation.value), violation)
     return tuple(found.values())
 
@@ -162,7 +190,7 @@ def _split_parts(
             yield resident.part
 
 
-def _part_rules(part: Part, split: Split) -> Iterator[Violation]:
+def _part_rules(part: Part, split: Split, refined: bool) -> Iterator[Violation]:
     try:
         part_bytes(part, split)
     except Indivisible as problem:
@@ -171,7 +199,7 @@ def _part_rules(part: Part, split: Split) -> Iterator[Violation]:
     if isinstance(part, Linear):
         yield from _block_rules(part, split.tensor)
     elif isinstance(part, Experts):
-        yield from _expert_rules(part, split.expert_tensor)
+        yield from _expert_rules(part, split.expert_tensor, refined)
 
 
 def _indivisible(part: Part, problem: Indivisible) -> Violation:
@@ -235,12 +263,12 @@ def _block_rules(part: Linear, ranks: int) -> Iterator[Violation]:
             )
 
 
-def _expert_rules(part: Experts, ranks: int) -> Iterator[Violation]:
+def _expert_rules(part: Experts, ranks: int, refined: bool) -> Iterator[Violation]:
     if ranks == 1:
         return
     width = part.intermediate // ranks
     scheme = part.scheme
-    misfit = experts_misfit(scheme, part.hidden, width)
+    misfit = experts_misfit(scheme, part.hidden, width, refined=refined)
     if misfit and isinstance(scheme, Float8):
         yield _block(
             part.name,

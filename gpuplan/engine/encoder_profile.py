@@ -1,11 +1,12 @@
 """Memory of the multimodal tower's dry run, and what of it stays alive under the language model's.
 
 `profile_run` encodes as many of the largest items as the encoder budget holds (max_num_batched_tokens, or one item) and
-keeps their embeddings while the language model runs; the first model runner keeps the pixel values (float32) as well.
-Releases 0.11 to 0.13 widened each item's embeddings to the whole budget. Per patch the tower holds two streams, and
-either its MLP's two widths or what attention has alive: packed and rotated queries, keys and values, in float32 with
-torch's rotary up to 0.10, with a fused one up to 0.13. Logged: Qwen2-VL-2B 0.10.2 2.65 GiB for 65,536 patches,
-Qwen3-VL-30B 0.11 and 0.12, Qwen3.6-27B 0.27.
+keeps their embeddings while the language model runs; the first model runner keeps the pixel values as well, which the
+processor casts to the model's type. Releases 0.11 and 0.12 widened each item's embeddings to the whole budget and kept the
+last item's own beside them. Per patch the tower holds four streams (a block's input, its normalised copy, the positions'
+embedding, the output), and either its MLP's two widths or what attention has alive: packed and rotated queries, keys and
+values, in float32 with torch's rotary up to 0.10, with a fused one up to 0.13. Logged: Qwen2-VL-2B 0.10.2 2.65 GiB for
+65,536 patches, Qwen3.5-9B 0.19 1.8; kept: Qwen3-VL-30B 2.72 under 0.11 and 0.12, 0.45 under 0.13.
 """
 
 from collections.abc import Mapping
@@ -13,20 +14,21 @@ from dataclasses import dataclass
 
 from gpuplan.domain.model import Encoder, ModelProfile
 from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine.rank_setting import RankSetting
+from gpuplan.engine.rank_setting import RankSetting, runner_v2
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.units import ceil_div
 
-STREAMS = 2
+STREAMS = 4
 ROTATED_IN_FLOAT32 = 12
-ROTATED_FUSED = 13
-ROTATED = 7
+ROTATED_FUSED = 11
+ROTATED = 8
 FUSED_SINCE = EngineVersion(0, 11)
 PLAIN_SINCE = EngineVersion(0, 14)
+WIDENED_SINCE = EngineVersion(0, 11)
+WIDENED_UNTIL = EngineVersion(0, 13)
 LEFT_OUT_BY_QWEN3_VL = EngineVersion(0, 11)
 LEFT_OUT_SINCE = EngineVersion(0, 17)
 UNLIMITED = 999
-PIXEL_BYTES = 4
 DEFAULT_INPUTS = 3 * 14 * 14
 
 
@@ -48,7 +50,8 @@ def encoder_memory(profile: ModelProfile, setting: RankSetting) -> EncoderMemory
     engine = setting.engine
     if engine.language_model_only or engine.skip_mm_profiling:
         return NOTHING
-    if setting.runner_v2 and setting.stage > 0:
+    second = runner_v2(profile, setting)
+    if second and setting.stage > 0:
         return NOTHING
     encoders = [encoder for encoder in profile.encoders if _limit(encoder, engine) > 0]
     if not encoders:
@@ -60,18 +63,20 @@ def encoder_memory(profile: ModelProfile, setting: RankSetting) -> EncoderMemory
     patches = items * encoder.patches_per_item
     inputs = (encoder.inputs_per_patch or DEFAULT_INPUTS) * patches
     itemsize, width = profile.itemsize, profile.hidden * encoder.output_levels
-    expanded = FUSED_SINCE <= setting.version < PLAIN_SINCE
-    outputs = (budget if expanded else items * encoder.tokens_per_item) * width * itemsize
+    widened = WIDENED_SINCE <= setting.version < WIDENED_UNTIL
+    outputs = (
+        (budget + encoder.tokens_per_item if widened else items * encoder.tokens_per_item) * width * itemsize
+    )
     ranks = 1 if encoder.data_parallel or engine.mm_encoder_tp_mode == "data" else setting.parallelism.tensor
     inside = STREAMS * encoder.hidden + ceil_div(
         max(_attention(setting.version) * encoder.hidden, 2 * encoder.intermediate), ranks
     )
-    pixels = PIXEL_BYTES * inputs
+    pixels = inputs * itemsize
     return EncoderMemory(
         items=items,
         patches=patches,
-        peak=patches * inside * itemsize + pixels + inputs * itemsize,
-        kept=outputs + (0 if setting.runner_v2 else pixels),
+        peak=patches * inside * itemsize + pixels,
+        kept=outputs + (0 if second else pixels),
     )
 
 

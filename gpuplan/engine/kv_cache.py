@@ -1,23 +1,35 @@
 """KV-cache geometry as vLLM plans it: pages, groups, blocks, and what a request of a given length takes.
 
 vLLM 0.33 `v1/kv_cache_interface.py` (pages, blocks per request) and `v1/core/kv_cache_planning.py` (groups, pool, checks);
-older accounting by `engine.versions`.
+older accounting by `engine.versions` and `engine.kv_rules`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuplan.domain.model import CacheKind, ModelProfile
-from gpuplan.engine.kv_groups import Group, block_bytes, grouped
+from gpuplan.engine.kv_groups import Group, group_of, settled
+from gpuplan.engine.kv_latent_groups import checked_block_bytes, grouped, pool_bytes, weighed
 from gpuplan.engine.kv_pages import CacheSettings, page_lists
+from gpuplan.engine.kv_rules import (
+    StartNeed,
+    chunks_saved,
+    override_checked,
+    override_counts,
+    start_need,
+    windows_saved,
+)
 from gpuplan.engine.versions import TokensLine, null_block_reserved, tokens_line
 from gpuplan.engine.weights import stage_layers
+from gpuplan.units import ceil_div
 
 __all__ = [
     "UNBOUNDED",
     "CacheSettings",
     "Pool",
     "StageGeometry",
+    "checked_bytes",
     "concurrency_curve",
     "geometry",
     "largest_context",
@@ -38,13 +50,26 @@ class StageGeometry:
     block_bytes: int
     """Bytes one block takes; 0 when the stage caches nothing."""
     block_size: int
-    """Tokens of the smallest group's block."""
+    """Tokens of the smallest attention block."""
     groups: tuple[Group, ...]
-    dcp: int = 1
+    shards: int = 1
+    """Ranks over which full attention divides a request."""
+    weighed: bool = False
+    """A group's blocks count by its pages, not one by one."""
+    checked_block_bytes: int = 0
+    """Bytes of a block as the start-up check counts it."""
+    layers: tuple[tuple[Group, int], ...] = ()
+    """Every kind of layer on its own with its number, as older start-up checks add them up."""
 
     def blocks_for(self, context: int) -> int:
         """Blocks one request of `context` tokens needs, summed over the groups."""
-        return sum(group.blocks_for(context, self.dcp) for group in self.groups)
+        counts = [group.blocks_for(context, self.shards) for group in self.groups]
+        if not self.weighed:
+            return sum(counts)
+        pages = [group.page_bytes for group in self.groups]
+        if not pages[0]:
+            return sum(counts)
+        return ceil_div(sum(count * size for count, size in zip(counts, pages, strict=True)), pages[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +91,15 @@ def geometry(
     layer_partition: tuple[int, ...] | None = None,
 ) -> tuple[StageGeometry, ...]:
     """The pool of each pipeline stage: layers are grouped over the whole model, then each stage keeps its own."""
+    version, engine = settings.version, settings.engine
     pages = page_lists(profile, settings)
-    groups = grouped(pages, settings.version, hybrid=not settings.engine.disable_hybrid_kv_cache_manager)
+    entries = settled(
+        pages,
+        version,
+        windows=windows_saved(version, engine),
+        chunks=chunks_saved(version, engine),
+    )
+    groups = grouped(entries, version)
     bounds = stage_layers(profile.layer_count, stages, layer_partition)
     size = min(
         (group.block_size for group in groups if group.kind is not CacheKind.STATE),
@@ -77,17 +109,40 @@ def geometry(
     for stage, (first, last) in enumerate(bounds):
         held = range(first, last if stage < stages - 1 else len(pages))
         local = tuple(group.on_layers(held) for group in groups)
+        alone = Counter(page for layer in held for page in pages[layer])
         result.append(
             StageGeometry(
-                block_bytes=block_bytes(local), block_size=size, groups=local, dcp=settings.decode_context
+                block_bytes=pool_bytes(local, version),
+                block_size=size,
+                groups=local,
+                shards=settings.context_shards,
+                weighed=weighed(local, version),
+                checked_block_bytes=checked_block_bytes(local, version),
+                layers=tuple((group_of([(0, page)]), number) for page, number in alone.items()),
             )
         )
     return tuple(result)
 
 
 def usable_bytes(stage: StageGeometry, available: int, settings: CacheSettings) -> int:
-    """Bytes the start-up checks count: from 0.30 one null block is left out."""
+    """Bytes the start-up checks count: from 0.29 one null block is left out."""
     return available - (stage.block_bytes if null_block_reserved(settings.version) else 0)
+
+
+def checked_bytes(stage: StageGeometry, settings: CacheSettings, context: int) -> int:
+    """Bytes the start-up check holds one request of `context` tokens to need; older releases leave some out."""
+    match start_need(settings.version):
+        case StartNeed.LAYERS:
+            return sum(
+                number * layer.blocks_for(context, stage.shards) * layer.page_bytes
+                for layer, number in stage.layers
+            )
+        case StartNeed.FIRST_GROUP:
+            held = next((group for group in stage.groups if group.members), None)
+            return held.blocks_for(context, stage.shards) * stage.block_bytes if held else 0
+        case _:
+            counts = (group.blocks_for(context, stage.shards) for group in stage.groups)
+            return sum(counts) * stage.checked_block_bytes
 
 
 def _blocks(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings) -> int | None:
@@ -96,7 +151,9 @@ def _blocks(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings)
     counts = [max(0, available) // stage.block_bytes for stage, available in pairs if stage.block_bytes]
     if not counts:
         return None
-    return override if override is not None else min(counts)
+    if override is not None and override_counts(settings.version):
+        return override
+    return min(counts)
 
 
 def pool(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings, context: int) -> Pool:
@@ -110,10 +167,17 @@ def pool(pairs: Sequence[tuple[StageGeometry, int]], settings: CacheSettings, co
         case TokensLine.CONCURRENCY:
             tokens = int(concurrency * context)
         case TokensLine.GROUPS:
-            tokens = blocks // max(1, len(stage.groups)) * stage.block_size * settings.decode_context
+            size = min([stage.block_size, *_state_lengths(stage, context)])
+            tokens = blocks // max(1, len(stage.groups)) * size * settings.context_shards
         case _:
             tokens = blocks * stage.block_size
+            concurrency = tokens / context
     return Pool(blocks=blocks, tokens=tokens, concurrency=concurrency)
+
+
+def _state_lengths(stage: StageGeometry, context: int) -> list[int]:
+    """A state that is not cached by blocks counts as a block of the longest context."""
+    return [context for group in stage.groups if group.kind is CacheKind.STATE and group.mode == "none"]
 
 
 def _largest(pairs: Sequence[tuple[StageGeometry, int]]) -> StageGeometry:
@@ -155,7 +219,7 @@ def largest_context(
     for stage, available in pairs:
         if stage.block_bytes:
             distinct[stage] = min(available, distinct.get(stage, available))
-    override = settings.engine.num_gpu_blocks_override
+    override = settings.engine.num_gpu_blocks_override if override_checked(settings.version) else None
 
     def fits(context: int) -> bool:
         for stage, available in distinct.items():

@@ -1,7 +1,7 @@
 """How layers with unlike caches share one pool of blocks.
 
-vLLM 0.33 `v1/core/kv_cache_planning.py`: get_kv_cache_groups, _get_kv_cache_groups_uniform_page_size,
-unify_kv_cache_spec_page_size, _get_packed_kv_cache_groups.
+vLLM 0.33 `v1/core/kv_cache_planning.py` (before: `kv_cache_utils.py`): get_kv_cache_groups,
+_get_kv_cache_groups_uniform_page_size, unify_kv_cache_spec_page_size; latent windows in `engine.kv_latent_groups`.
 """
 
 from collections.abc import Container, Sequence
@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from gpuplan.domain.model import CacheKind
 from gpuplan.engine.kv_pages import Page
+from gpuplan.engine.kv_rules import SLIDING_SPECS, chunks_known
 from gpuplan.engine.versions import EngineVersion, group_padding_factor
-from gpuplan.units import ceil_div, round_up
+from gpuplan.units import ceil_div
 
-PACKING = EngineVersion(0, 20, 1)
-"""Groups of unlike pages are packed block by block from here."""
 WHOLE_LENGTH = (CacheKind.FULL, CacheKind.LATENT, CacheKind.INDEXER)
+WINDOWS = {CacheKind.SLIDING: CacheKind.FULL, CacheKind.SLIDING_LATENT: CacheKind.LATENT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class Group:
     """(layer, page bytes)."""
     window: int | None = None
     state_blocks: int = 1
+    mode: str = "none"
     in_flight: int = 0
     padding: int = 0
     """Page slots that stand empty because other groups are larger (uniform pages)."""
@@ -43,7 +44,8 @@ class Group:
         """Blocks one request of `context` tokens takes from the pool."""
         match self.kind:
             case CacheKind.STATE:
-                return self.state_blocks
+                kept = ceil_div(context, self.block_size) if self.mode == "all" else 0
+                return kept + self.state_blocks
             case CacheKind.SLIDING | CacheKind.SLIDING_LATENT:
                 kept = min((self.window or 1) - 1 + self.in_flight, context)
                 return ceil_div(kept, self.block_size) + 1
@@ -58,21 +60,38 @@ class Group:
 Entry = tuple[int, Page]
 
 
-def grouped(
-    pages: Sequence[Sequence[Page]], version: EngineVersion, *, hybrid: bool = True
-) -> tuple[Group, ...]:
-    """Groups over the whole model; `hybrid` False makes windows full attention (`--disable-hybrid-kv-cache-manager`)."""
+def settled(
+    pages: Sequence[Sequence[Page]], version: EngineVersion, *, windows: bool = True, chunks: bool = True
+) -> list[Entry]:
+    """(layer, page) of the whole model; windows and chunks that the release or the arguments do not save stay whole.
+
+    Only beside full attention: a model of windows alone keeps them (`unify_hybrid_kv_cache_specs`).
+    """
     entries = [(layer, page) for layer, held in enumerate(pages) for page in held]
-    if not hybrid:
-        entries = [(layer, _whole_length(page)) for layer, page in entries]
+    if not chunks_known(version):
+        entries = [
+            (layer, _whole(page) if page.kind is CacheKind.CHUNKED else page) for layer, page in entries
+        ]
+    whole = [page for _, page in entries if page.kind in WHOLE_LENGTH]
+    if version < SLIDING_SPECS:
+        return [(layer, _whole(page)) for layer, page in entries]
+    if not whole or (windows and chunks):
+        return entries
+    return [
+        (layer, page)
+        if (chunks and page.kind is CacheKind.CHUNKED) or (windows and page.kind is not CacheKind.CHUNKED)
+        else (layer, _whole(page))
+        for layer, page in entries
+    ]
+
+
+def uniform_groups(entries: Sequence[Entry], version: EngineVersion) -> tuple[Group, ...]:
+    """Groups over the whole model, unlike pages made equal."""
     if not entries:
         return ()
-    if _uniform([page for _, page in entries]):
-        return (_group(entries),)
+    if one_kind([page for _, page in entries]):
+        return (group_of(entries),)
     if len({page.page_bytes for _, page in entries}) > 1:
-        packed = _packed(entries) if version >= PACKING else None
-        if packed is not None:
-            return packed
         entries = _unified(entries)
     return _even(entries, group_padding_factor(version))
 
@@ -82,13 +101,15 @@ def block_bytes(groups: Sequence[Group]) -> int:
     return max((group.page_bytes for group in groups), default=0)
 
 
-def _whole_length(page: Page) -> Page:
-    if page.kind in (CacheKind.SLIDING, CacheKind.CHUNKED):
+def _whole(page: Page) -> Page:
+    if page.kind is CacheKind.CHUNKED:
         return replace(page, kind=CacheKind.FULL, window=None, in_flight=0)
+    if page.kind in WINDOWS:
+        return replace(page, kind=WINDOWS[page.kind], window=None, in_flight=0)
     return page
 
 
-def _uniform(pages: Sequence[Page]) -> bool:
+def one_kind(pages: Sequence[Page]) -> bool:
     """Whether all pages always need the same number of token slots."""
     if all(page.kind in WHOLE_LENGTH for page in pages):
         return len({page.block for page in pages}) == 1
@@ -98,7 +119,7 @@ def _uniform(pages: Sequence[Page]) -> bool:
     ) and (first.kind is not CacheKind.STATE or len({page.page_bytes for page in pages}) == 1)
 
 
-def _group(entries: Sequence[Entry]) -> Group:
+def group_of(entries: Sequence[Entry]) -> Group:
     page = entries[0][1]
     return Group(
         kind=page.kind,
@@ -106,21 +127,9 @@ def _group(entries: Sequence[Entry]) -> Group:
         members=tuple((layer, each.page_bytes) for layer, each in entries),
         window=page.window,
         state_blocks=page.state_blocks,
+        mode=page.mode,
         in_flight=page.in_flight,
     )
-
-
-def _buckets(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries that may share a group, in order of first appearance."""
-    buckets: list[list[Entry]] = []
-    for entry in entries:
-        for bucket in buckets:
-            if _uniform([bucket[0][1], entry[1]]):
-                bucket.append(entry)
-                break
-        else:
-            buckets.append([entry])
-    return buckets
 
 
 def _unified(entries: Sequence[Entry]) -> list[Entry]:
@@ -141,7 +150,7 @@ def _even(entries: Sequence[Entry], factor: float) -> tuple[Group, ...]:
     buckets: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         page = entry[1]
-        key = (page.kind, page.block, page.window, page.separate)
+        key = (page.kind, page.block, page.window, page.separate, page.shape)
         buckets.setdefault(key, []).append(entry)
     sizes = [len(bucket) for bucket in buckets.values()]
     size = max(sizes) if max(sizes) < min(sizes) * factor else min(sizes)
@@ -149,69 +158,6 @@ def _even(entries: Sequence[Entry], factor: float) -> tuple[Group, ...]:
     for bucket in buckets.values():
         count = ceil_div(len(bucket), size)
         for number in range(count):
-            group = _group(bucket[number::count])
+            group = group_of(bucket[number::count])
             groups.append(replace(group, padding=size - len(group.members)))
     return tuple(groups)
-
-
-def _packed(entries: Sequence[Entry]) -> tuple[Group, ...] | None:
-    """Block-outermost packing: buckets stay whole, repeating patterns are split alike, states fill what is there."""
-    buckets = _buckets(entries)
-    shapes = [_by_page(bucket) for bucket in buckets]
-    balanced = [len({len(layers) for layers in shape.values()}) == 1 for shape in shapes]
-    repeats = _repeats(shapes, balanced)
-
-    def splits(number: int) -> int:
-        if repeats is not None and balanced[number]:
-            return ceil_div(max(len(layers) for layers in shapes[number].values()), repeats)
-        return 1
-
-    def shrinks(number: int) -> bool:
-        kind = buckets[number][0][1].kind
-        return kind is CacheKind.STATE or (
-            repeats is None and kind in (CacheKind.SLIDING, CacheKind.SLIDING_LATENT)
-        )
-
-    anchor = max(
-        sum(
-            ceil_div(len(layers), len(bucket) if shrinks(i) else splits(i)) * page
-            for page, layers in shapes[i].items()
-        )
-        for i, bucket in enumerate(buckets)
-    )
-    groups: list[Group] = []
-    for number, bucket in enumerate(buckets):
-        count = splits(number)
-        if shrinks(number):
-            fitting = max(anchor // bucket[0][1].page_bytes, 1)
-            count = max(count, ceil_div(len(bucket), fitting))
-        if count == 1:
-            groups.append(_group(bucket))
-            continue
-        pattern = list(zip(*shapes[number].values(), strict=False))
-        groups.extend(
-            _group([entry for repeat in pattern[start::count] for entry in repeat]) for start in range(count)
-        )
-    return tuple(groups)
-
-
-def _by_page(bucket: Sequence[Entry]) -> dict[int, list[Entry]]:
-    shape: dict[int, list[Entry]] = {}
-    for entry in bucket:
-        shape.setdefault(entry[1].page_bytes, []).append(entry)
-    return shape
-
-
-def _repeats(shapes: Sequence[dict[int, list[Entry]]], balanced: Sequence[bool]) -> int | None:
-    """Pattern repeats per group that pad least; None when no balanced bucket mixes page sizes."""
-    counts = [max(len(layers) for layers in shape.values()) for shape in shapes]
-    least = max(
-        (n for n, shape, even in zip(counts, shapes, balanced, strict=True) if even and len(shape) > 1),
-        default=0,
-    )
-    if not least:
-        return None
-    values = [n for n, even in zip(counts, balanced, strict=True) if even]
-    if least > max(values):
-        return least
-    return min(range(least, max(values) + 1), key=lambda d: (sum(round_up(n, d) - n for n in values), -d))

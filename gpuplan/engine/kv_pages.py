@@ -4,15 +4,15 @@ Block sizes: vLLM 0.33 `platforms/interface.py` (hybrid alignment), attention ba
 """
 
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 
 from gpuplan.domain.model import Cache, CacheKind, Layer, ModelProfile, StateShape
 from gpuplan.domain.workload import NO_ARGUMENTS, EngineArguments
+from gpuplan.engine import kv_rules
 from gpuplan.engine.versions import EngineVersion, default_async_scheduling, in_flight_batches
 from gpuplan.units import ceil_div, round_up
 
 DEFAULT_BLOCK = 16
-LATENT_HYBRID_ALIGNMENT = 128
 INDEXER_BLOCK = 64
 ELEMENT_BYTES = {
     "fp8": 1.0,
@@ -21,6 +21,7 @@ ELEMENT_BYTES = {
     "fp8_inc": 1.0,
     "int8": 1.0,
     "nvfp4": 0.5625,
+    "int4_per_token_head": 0.5,
     "bfloat16": 2.0,
     "float16": 2.0,
     "float32": 4.0,
@@ -28,6 +29,15 @@ ELEMENT_BYTES = {
 PER_TOKEN_HEAD_SCALE = 4.0
 ONE_BYTE = ("fp8", "int8")
 LATENT_TOKEN_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
+TURBOQUANT_BITS = {
+    "turboquant_k8v4": (8, 4),
+    "turboquant_4bit_nc": (4, 4),
+    "turboquant_k3v4_nc": (3, 4),
+    "turboquant_3bit_nc": (3, 3),
+}
+"""Bits of keys and values (`layers/quantization/turboquant/config.py`, from 0.20)."""
+TURBOQUANT_EXEMPT = 2
+"""Layers at either end of a model without recurrent states that TurboQuant leaves as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +49,7 @@ class CacheSettings:
     tensor: int = 1
     pipeline: int = 1
     decode_context: int = 1
+    prefill_context: int = 1
     compute_capability: str | None = None
     backend: str = "cuda"
     max_num_batched_tokens: int = 8192
@@ -61,21 +72,9 @@ class CacheSettings:
         return batches * self.max_num_batched_tokens
 
     @property
-    def state_blocks(self) -> int:
-        """State pages one request holds: two in `align` mode (prefix caching), else one, plus speculative ones."""
-        mode = self.engine.mamba_cache_mode
-        if mode is None:
-            mode = "align" if self._caches_prefixes else "none"
-        return (2 if mode == "align" else 1) + speculative_tokens(self.engine)
-
-    @property
-    def _caches_prefixes(self) -> bool:
-        asked = self.engine.enable_prefix_caching
-        return asked if asked is not None else self.version >= HYBRID_PREFIX_CACHING
-
-
-HYBRID_PREFIX_CACHING = EngineVersion(0, 20)
-"""Hybrid models cache prefixes by default from about here (`ModelConfig.is_prefix_caching_supported`)."""
+    def context_shards(self) -> int:
+        """Ranks over which full attention divides a request."""
+        return kv_rules.context_shards(self.version, decode=self.decode_context, prefill=self.prefill_context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +87,13 @@ class Page:
     page_bytes: int
     window: int | None = None
     state_blocks: int = 1
+    """State pages a request holds whatever its length."""
+    mode: str = "none"
+    """Which states of a sequence are kept: none (the last), align, all (one per block besides `state_blocks`)."""
     in_flight: int = 0
     separate: str | None = None
+    shape: tuple[float, ...] = ()
+    """What tells layers of one page size apart: heads, key and value width, bytes of a number."""
 
 
 def speculative_tokens(engine: EngineArguments) -> int:
@@ -115,33 +119,83 @@ def resolved_dtype(profile: ModelProfile, asked: str) -> str:
 
 def page_lists(profile: ModelProfile, settings: CacheSettings) -> list[tuple[Page, ...]]:
     """Pages of every decoder layer in order, draft layers last."""
-    asked = settings.engine.kv_cache_dtype
     block = block_size(profile, settings)
-    known: dict[Layer, tuple[Page, ...]] = {}
+    known: dict[tuple[Layer, frozenset[CacheKind]], tuple[Page, ...]] = {}
     order = [profile.layer_kinds[kind] for kind in profile.layer_order]
     order += [profile.draft_kinds[kind] for kind in profile.draft_order[: settings.draft_layers]]
     padded = _padded_state_page(profile, settings, block)
-    for layer in order:
-        if layer not in known:
-            known[layer] = tuple(
-                _page(cache, profile, settings, block, padded, asked) for cache in layer.caches
+    attention = _attention_bytes_per_token(profile, settings) > 0
+    made = []
+    for number, layer in enumerate(order):
+        plain = _unquantized(layer, number, profile, settings)
+        key = (layer, plain)
+        if key not in known:
+            known[key] = tuple(
+                _state_page(cache, settings, block, padded, attention=attention)
+                if cache.kind is CacheKind.STATE
+                else _page(
+                    cache, profile, settings, block, "bfloat16" if cache.kind in plain else _asked(settings)
+                )
+                for cache in layer.caches
             )
-    return [known[layer] for layer in order]
+        made.append(known[key])
+    return made
 
 
-def _page(
-    cache: Cache, profile: ModelProfile, settings: CacheSettings, block: int, padded: int | None, asked: str
+def _asked(settings: CacheSettings) -> str:
+    return settings.engine.kv_cache_dtype
+
+
+def _unquantized(
+    layer: Layer, number: int, profile: ModelProfile, settings: CacheSettings
+) -> frozenset[CacheKind]:
+    """Kinds of caches of this layer that stay in the model's type (`--kv-cache-dtype-skip-layers`, from 0.19).
+
+    Named by the layer's number or as `sliding_window`; TurboQuant adds the ends of a model.
+    """
+    skipped = set(settings.engine.kv_cache_dtype_skip_layers)
+    if _asked(settings) in TURBOQUANT_BITS and not any(
+        cache.kind is CacheKind.STATE for kind in profile.layer_kinds for cache in kind.caches
+    ):
+        ends = min(TURBOQUANT_EXEMPT, profile.layer_count // 2)
+        if number < ends or profile.layer_count - ends <= number < profile.layer_count:
+            skipped.add(str(number))
+    if not skipped:
+        return frozenset()
+    kinds = {cache.kind for cache in layer.caches}
+    if str(number) in skipped:
+        return frozenset(kinds)
+    return frozenset(kinds & {CacheKind.SLIDING} if "sliding_window" in skipped else ())
+
+
+def _state_page(
+    cache: Cache, settings: CacheSettings, block: int, padded: int | None, *, attention: bool
 ) -> Page:
-    if cache.kind is CacheKind.STATE:
-        natural = state_bytes(cache, settings)
-        return Page(
-            kind=cache.kind,
-            block=block,
-            page_bytes=max(natural, padded or 0),
-            state_blocks=settings.state_blocks,
-            separate=cache.group,
-        )
+    """A state: one per request; with prefix caching two, or one per block; more while drafting (from 0.15)."""
+    version, engine = settings.version, settings.engine
+    mode = kv_rules.state_mode(version, engine, kind=cache.state_type, attention=attention)
+    drafts = speculative_tokens(engine) if version >= EngineVersion(0, 15) else 0
+    match mode:
+        case "all":
+            held = drafts if version >= EngineVersion(0, 22) else 0
+        case "align":
+            held = 2 + drafts
+            held += kv_rules.checkpoint_blocks(version, cache.state_type, settings.compute_capability)
+        case _:
+            held = 1 + drafts
+    return Page(
+        kind=cache.kind,
+        block=block,
+        page_bytes=max(state_bytes(cache, settings), padded or 0),
+        state_blocks=held,
+        mode=mode,
+        separate=cache.group,
+    )
+
+
+def _page(cache: Cache, profile: ModelProfile, settings: CacheSettings, block: int, asked: str) -> Page:
     own = cache.page_tokens or block
+    heads = _local_heads(cache, settings.tensor)
     return Page(
         kind=cache.kind,
         block=own,
@@ -149,6 +203,7 @@ def _page(
         window=cache.window,
         in_flight=settings.in_flight_tokens if cache.window is not None else 0,
         separate=cache.group,
+        shape=(heads, cache.head_size, cache.head_size_v or cache.head_size, element_bytes(profile, asked)),
     )
 
 
@@ -173,9 +228,24 @@ def content_bytes(cache: Cache, profile: ModelProfile, settings: CacheSettings, 
         if cache.packed_float8_bytes is not None and element == 1.0 and _packs_scales(settings):
             return float(cache.packed_float8_bytes)
         return float(LATENT_TOKEN_BYTES.get(name, cache.head_size * element))
-    values = cache.head_size if cache.head_size_v is None else cache.head_size_v
+    values = _value_size(cache, settings.version)
+    if name in TURBOQUANT_BITS:
+        return float(_turboquant_bytes(cache.head_size, name))
     scales = 2 * PER_TOKEN_HEAD_SCALE if name.endswith("_per_token_head") else 0.0
     return (cache.head_size + values) * element + scales
+
+
+def _value_size(cache: Cache, version: EngineVersion) -> int:
+    """Width of a value; as wide as the key up to 0.13, in windows up to 0.19 (`head_size_v` of the specs)."""
+    since = EngineVersion(0, 20) if cache.kind is CacheKind.SLIDING else EngineVersion(0, 14)
+    return cache.head_size if cache.head_size_v is None or version < since else cache.head_size_v
+
+
+def _turboquant_bytes(width: int, name: str) -> int:
+    """Key and value of one head: packed codes with a norm (keys below 8 bits) and a scale and zero (values)."""
+    keys, values = TURBOQUANT_BITS[name]
+    packed = width if keys == 8 else ceil_div(width * keys, 8) + 2
+    return round_up(packed + ceil_div(width * values, 8) + 4, 2)
 
 
 def _packs_scales(settings: CacheSettings) -> bool:
@@ -214,25 +284,39 @@ def block_size(profile: ModelProfile, settings: CacheSettings) -> int:
     per_token = _attention_bytes_per_token(profile, settings)
     if not states or not per_token:
         return block
-    latent = any(cache.kind is CacheKind.LATENT for cache in caches)
-    align = max(block, LATENT_HYBRID_ALIGNMENT) if latent else block
+    align = kv_rules.state_alignment(
+        settings.version,
+        settings.compute_capability,
+        latent=any(cache.kind is CacheKind.LATENT for cache in caches),
+        head_size=profile.head_size,
+        block=block,
+    )
+    mode = {
+        kv_rules.state_mode(settings.version, settings.engine, kind=cache.state_type, attention=True)
+        for cache in states
+    }
+    if mode == {"align"} and settings.version >= kv_rules.FLASHINFER_STATES:
+        known = kv_rules.flashinfer_states(settings.compute_capability)
+        if known and all(cache.state_type == "gdn" for cache in states):
+            align = lcm(align, kv_rules.CHECKPOINT_ALIGNMENT)
     largest = max(state_bytes(cache, settings) for cache in states)
     return max(block, align * ceil_div(largest, align * per_token))
 
 
 def _kernel_block(cache: Cache, profile: ModelProfile, settings: CacheSettings) -> int:
-    """Smallest block the attention kernel of a cache takes (FlashMLA 64, FlashInfer MLA 32)."""
+    """Smallest block the attention kernel of a cache takes."""
     if cache.page_tokens is not None:
         return cache.page_tokens
     if cache.kind is CacheKind.INDEXER:
         return cache.least_block or INDEXER_BLOCK
     if cache.kind is not CacheKind.LATENT or cache.least_block:
         return cache.least_block
-    one_byte = element_bytes(profile, settings.engine.kv_cache_dtype) == 1.0
-    major = (settings.compute_capability or "").partition(".")[0]
-    if major == "10":
-        return 32
-    return 64 if one_byte and major == "9" else 0
+    return kv_rules.latent_block(
+        settings.version,
+        settings.compute_capability,
+        sparse=cache.packed_float8_bytes is not None,
+        one_byte=element_bytes(profile, settings.engine.kv_cache_dtype) == 1.0,
+    )
 
 
 def _attention_bytes_per_token(profile: ModelProfile, settings: CacheSettings) -> int:

@@ -3,39 +3,65 @@
 The snapshot is taken after the CUDA context, the communicators and cuBLAS exist (`GPUWorker.init_device`), so these
 only narrow the first check. While profiling, the driver loads kernels and NCCL builds the channels it uses first:
 
-* one GPU: 0.02 GiB on RTX cards (0.10), 0.07 on H100 without a sampler, 0.25 with the kernels that releases from 0.16
-  compile (0.19.0 H100, 0.26 A100);
-* pipeline stages alone: 0.07 (0.19.0 H100);
-* tensor parallel: 0.14 to 0.17 per GPU on A100 and T4 (0.10.1, 0.22, 0.27), 0.63 on GH200 (0.23), on H100 0.5 to 0.65
-  for two GPUs (0.11, 0.12) and 2.07 to 2.33 with an NVLink switch (0.10.0 and 0.19.0).
+* one GPU: 0.02 GiB on RTX cards (0.10), 0.07 on H100 (0.10, 0.12, and without a sampler 0.19), 0.25 with the Triton
+  sampler of 0.16 to 0.20 (0.19.0 H100; 0.03 on L40S), 0.15 to 0.2 with FlashInfer's (0.22 H100, 0.26 A100 and a slice of
+  a Hopper);
+* ROCm: 0.55 to 0.75 on one GPU (0.14, 0.28);
+* tensor parallel without a switch: 0.1 to 0.25 per GPU on A100, T4 and L40S (0.10.1, 0.13, 0.22, 0.27), 0.45 to 0.65 on
+  GH200, GB200 and RTX PRO 6000 (0.23, 0.26, 0.27);
+* with an NVLink switch that multicasts (Hopper on): up to 0.10.2, where the snapshot comes before the communicators, two
+  H200 1.4, four H100 2.1, eight 2.3 (0.10.0, 0.10.2); two H100 0.5 to 0.6 (0.11, 0.12); two H100 2.07, with the
+  workspace below, and four 2.13 (0.19.0). More than two under 0.11 to 0.16: no log;
+* replicas that hold experts together: 2.36 on each of sixteen GB300 with one rank a replica (0.28);
+* the all-reduce that is fused with the norm (default from 0.17 on Hopper and data centre Blackwell,
+  `enable_allreduce_rms_fusion`): per rank four buffers of all ranks' largest input (FlashInfer
+  `trtllm_create_ipc_workspace_for_all_reduce_fusion`), the input limited by `FI_ALLREDUCE_FUSION_MAX_SIZE_MB`.
 """
 
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import Term
 from gpuplan.domain.model import ModelProfile
-from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting
-from gpuplan.engine.sampler import TRITON_SINCE
+from gpuplan.engine import shared_memory
+from gpuplan.engine.expert_parallel import exchange_bytes, exchanges
+from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting, runner_v2
+from gpuplan.engine.sampler import TRITON_SINCE, flashinfer
 from gpuplan.engine.versions import EngineVersion
-from gpuplan.units import GIB
+from gpuplan.units import GIB, MIB
 
-SHARED = (2.0, 8.0)
-"""GiB that go missing, likely and at most, where the GPU shares memory with the host, whose page cache and processes move
-what is free while the engine measures (GB10, 0.19 to 0.29: from 1 to 12 GiB more than on other cards)."""
 FUSED_REDUCE_SINCE = EngineVersion(0, 17)
+FUSED_REDUCE_BESIDE_OTHERS_SINCE = EngineVersion(0, 24)
+"""Up to 0.23 not with pipeline stages or data parallel replicas."""
+FUSED_REDUCE_MIB: dict[tuple[int, int], dict[int, float]] = {
+    (9, 0): {2: 64, 4: 2, 8: 0.5},
+    (10, 0): {2: 64, 4: 32, 8: 1},
+    (10, 3): {2: 64, 4: 64, 8: 2},
+}
+"""Largest fused input by compute capability and ranks."""
+BUFFERS = 4
+"""One for the data and three in turn for its exchange."""
+MULTICAST_LATER_SINCE = EngineVersion(0, 17)
 
 
 def non_torch_term(profile: ModelProfile, setting: RankSetting) -> Term:
     """Memory taken outside the allocator while profiling."""
-    likely, low, high = _gibibytes(setting, sampled=setting.last_stage and not profile.pooling)
-    if setting.unified:
-        likely, high = likely + SHARED[0], high + SHARED[1]
+    if shared_memory.counts(unified=setting.unified, backend=setting.backend):
+        likely, low, high = shared_memory.non_torch_term_gib(profile, setting)
+    else:
+        workspace = fused_reduce_bytes(profile, setting) / GIB
+        likely, low, high = (
+            part + workspace + exchanged / GIB
+            for part, exchanged in zip(
+                _gibibytes(profile, setting), exchange_bytes(profile, setting), strict=True
+            )
+        )
     return Term(
         name="non-torch",
         bytes=int(likely * GIB),
         low=int(low * GIB),
         high=int(high * GIB),
         basis=Basis.ASSUMED,
-        formula="kernels the driver loads and channels NCCL opens while profiling, as logged on like start-ups",
+        formula="kernels the driver loads, channels NCCL opens, the fused all-reduce's workspace: as logged on like starts"
+        + ("; buffers of the all-to-all between replicas" if exchanges(profile, setting) else ""),
         inputs=(
             ("tensor parallel", setting.parallelism.tensor),
             ("compute capability", setting.compute_capability or "unknown"),
@@ -44,40 +70,89 @@ def non_torch_term(profile: ModelProfile, setting: RankSetting) -> Term:
     )
 
 
-def _gibibytes(setting: RankSetting, *, sampled: bool) -> tuple[float, float, float]:
-    """(likely, least, most)."""
+def _gibibytes(profile: ModelProfile, setting: RankSetting) -> tuple[float, float, float]:
+    """(likely, least, most) of kernels and NCCL."""
     tensor = setting.parallelism.tensor
+    if setting.backend == "rocm":
+        return 0.7, 0.1, 1.5
+    if setting.parallelism.data > 1 and setting.total_bytes >= BIG_CARD:
+        return 2.3, 0.5, 2.8
     if tensor == 1:
-        if sampled and setting.version >= TRITON_SINCE and setting.parallelism.pipeline == 1:
-            return (0.25 if setting.total_bytes >= BIG_CARD else 0.2), 0.05, 0.5
-        return 0.07, 0.0, 0.5
-    if setting.total_bytes < BIG_CARD:
-        return 0.17, 0.0, 0.5
+        return _kernels(profile, setting)
+    if setting.total_bytes < BIG_CARD or (setting.generation is not None and setting.generation < HOPPER):
+        return 0.17, 0.02, 0.5
     if setting.generation is None:
         return (0.6 if tensor == 2 else 1.5 if tensor <= 4 else 1.9), 0.1, 2.5
-    if setting.generation < HOPPER:
-        return 0.17, 0.1, 0.65
-    if tensor > 2 or setting.version >= FUSED_REDUCE_SINCE:
-        return 2.1, 0.5, 2.5
-    return 0.6, 0.4, 2.2
+    if not setting.switched:
+        return 0.5, 0.1, 1.2 if setting.version >= SNAPSHOT_AFTER_NCCL else 2.0
+    if SNAPSHOT_AFTER_NCCL <= setting.version < MULTICAST_LATER_SINCE:
+        return (0.6, 0.4, 1.6) if tensor == 2 else (1.5, 0.4, 2.5)
+    return (1.5, 0.4, 2.0) if tensor == 2 else (2.1, 0.5, 2.5) if tensor <= 4 else (2.3, 0.6, 2.8)
 
 
-ALONE = 0.45
+def _kernels(profile: ModelProfile, setting: RankSetting) -> tuple[float, float, float]:
+    """A GPU on its own: code the driver loads, and the stacks of the Triton sampler."""
+    big = setting.total_bytes >= BIG_CARD
+    if setting.version < TRITON_SINCE or profile.pooling or setting.parallelism.pipeline > 1:
+        return (0.07 if big else 0.04), 0.0, 0.35
+    if runner_v2(profile, setting):
+        return 0.13, 0.02, 0.35
+    if flashinfer(setting):
+        return 0.17, 0.02, 0.4
+    return (0.25 if big else 0.1), 0.02, 0.5
+
+
+def fused_reduce_bytes(profile: ModelProfile, setting: RankSetting) -> int:
+    """FlashInfer's workspace for the fused all-reduce on a rank; 0 where it is not used."""
+    parallelism, version = setting.parallelism, setting.version
+    alone = parallelism.pipeline == 1 and parallelism.data == 1
+    if version < FUSED_REDUCE_SINCE or (version < FUSED_REDUCE_BESIDE_OTHERS_SINCE and not alone):
+        return 0
+    if setting.engine.enforce_eager or setting.capability is None or setting.unified:
+        return 0
+    most = FUSED_REDUCE_MIB.get(setting.capability, {}).get(parallelism.tensor, 0) * MIB
+    row = max(1, profile.hidden * profile.itemsize)
+    return int(BUFFERS * parallelism.tensor * min(most // row, setting.max_num_batched_tokens) * row)
+
+
+ALONE = 0.5
+ALONE_ON_HOPPER = 0.6
+"""Hopper and data-centre Blackwell (compute capability 9 and 10)."""
 PAIR = 1.15
 GROUP = 2.0
+GROUP_ON_BLACKWELL = 2.5
 SMALL_GROUP = 0.8
-"""Cards without an NVLink switch have no multicast buffers: context and plain NCCL channels (assumed, no log states it)."""
+WITHOUT_SWITCH = 1.0
+"""Cards without an NVLink switch have no multicast buffers: context and plain NCCL channels."""
+SNAPSHOT_AFTER_NCCL = EngineVersion(0, 11)
 
 
 def start_overhead_bytes(
-    total: int, *, compute_capability: str | None, tensor: int, version: EngineVersion
+    total: int,
+    *,
+    compute_capability: str | None,
+    tensor: int,
+    version: EngineVersion,
+    unified: bool = False,
 ) -> int:
     """Memory of the CUDA context, communicators and libraries before the engine looks at what is free.
 
-    Logged: 0.44 of 23.65 GiB (RTX), 0.41 of 79.25 (A100), 0.56 of 94.97 (RTX PRO 6000), with two A100 1.15, with four
-    GH200 2.02.
+    Up to 0.10.2 it looks before the communicators exist (`GPUWorker.init_device`), so there the ranks do not count.
+    Logged (GiB), one GPU: A100 0.41, RTX 3090 to 5090 0.44 to 0.51, L40S 0.49, RTX PRO 6000 0.56, H100 0.53 to 0.61, B300
+    0.61; two H200 under 0.10.2 0.60. With communicators: two A100 1.15, four GH200 2.02, four GB200 2.47, sixteen GB300
+    2.35, B300 3.5, RTX PRO 6000 two stages 0.91 and four ranks 0.96.
     """
-    del compute_capability, version
-    shared = SMALL_GROUP if total < BIG_CARD else PAIR if tensor == 2 else GROUP
-    size = ALONE if tensor == 1 else shared
+    if unified:
+        return int(shared_memory.BEFORE * GIB)
+    major = (compute_capability or "").partition(".")[0]
+    if tensor == 1 or version < SNAPSHOT_AFTER_NCCL:
+        size = ALONE_ON_HOPPER if major in ("9", "10") else ALONE
+    elif total < BIG_CARD:
+        size = SMALL_GROUP
+    elif major == "12":
+        size = WITHOUT_SWITCH
+    elif tensor == 2:
+        size = PAIR
+    else:
+        size = GROUP_ON_BLACKWELL if major == "10" else GROUP
     return int(size * GIB)

@@ -85,9 +85,17 @@ def _grouped_bytes(scheme: GroupedInteger, rows: int, inputs: int, whole_inputs:
     return scales + packed * WORD_BYTES + (inputs * WORD_BYTES if scheme.reorder else 0)
 
 
+def zero_point_bytes(scheme: GroupedInteger, rows: int, inputs: int) -> int:
+    """Bytes of the zero points that a weight of `rows` by `inputs` on a rank is created with."""
+    if scheme.layout == "compressed" and not scheme.zero_points:
+        return 0
+    groups = 1 if scheme.group_size == -1 else max(1, inputs // scheme.group_size)
+    return groups * _words(rows, scheme.bits) * WORD_BYTES
+
+
 def _words(values: int, bits: int) -> int:
-    """32-bit words that hold `values` integers of `bits` each."""
-    return ceil_div(values * bits, WORD_BYTES * 8)
+    """32-bit words of `values` integers of `bits` each: whole ones, as vLLM's `// pack_factor` gives."""
+    return values * bits // (WORD_BYTES * 8)
 
 
 def experts_bytes(
@@ -202,14 +210,15 @@ def linear_misfit(scheme: Scheme, outputs: tuple[int, ...], inputs: int, *, rows
             return 0
 
 
-def experts_misfit(scheme: Scheme, hidden: int, intermediate: int) -> int:
-    """Block size that a rank's share of an expert does not hold whole; 0: it does, or they are refined."""
+def experts_misfit(scheme: Scheme, hidden: int, intermediate: int, *, refined: bool = True) -> int:
+    """Block size that a rank's share of an expert does not hold whole; 0: it does, or they are refined.
+
+    `refined`: whether the release refines blocks of float8 experts (from 0.29).
+    """
     match scheme:
         case Float8(granularity="block", block=(rows, columns)):
-            refined = expert_block(scheme, intermediate, hidden)
-            return (
-                0 if intermediate % refined[0] == 0 and intermediate % refined[1] == 0 else max(rows, columns)
-            )
+            block = expert_block(scheme, intermediate, hidden) if refined else (rows, columns)
+            return max(rows, columns) if intermediate % block[0] or intermediate % block[1] else 0
         case GroupedInteger(layout="compressed", group_size=size) | MicroscaledFloat8(group_size=size):
             return size if size > 0 and intermediate % size else 0
         case Float4(variety="nvfp4", group_size=size):

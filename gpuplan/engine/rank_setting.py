@@ -2,14 +2,40 @@
 
 from dataclasses import dataclass
 
+from gpuplan.domain.model import CacheKind, ModelProfile
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine.versions import EngineVersion, default_runner_v2
+from gpuplan.engine.versions import EngineVersion
 from gpuplan.units import GIB
 
 HOPPER = 9
+BLACKWELL = 10
 BIG_CARD = 70 * GIB
 """Cards of data centres; only these come with an NVLink switch."""
+SWITCHLESS = ("gh200", "gb200", "gb300", "nvl", "pcie")
+"""Hopper and Blackwell parts, by name, whose links go from GPU to GPU or to other hosts, not through a switch in the host."""
+
+RUNNER_V2_FOR = {
+    EngineVersion(0, 22): frozenset(("Qwen3ForCausalLM",)),
+    EngineVersion(0, 23): frozenset(("Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM")),
+    EngineVersion(0, 24): frozenset(
+        (
+            "Qwen3ForCausalLM",
+            "DeepseekV2ForCausalLM",
+            "Qwen2MoeForCausalLM",
+            "GraniteMoeForCausalLM",
+            "LlamaForCausalLM",
+            "MistralForCausalLM",
+        )
+    ),
+    EngineVersion(0, 25): frozenset(
+        ("DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM")
+    ),
+}
+"""Architectures that default to the second runner from that release, beside dense ones from 0.25."""
+RUNNER_V2_DENSE_SINCE = EngineVersion(0, 25)
+RUNNER_V2_SINCE = EngineVersion(0, 29)
+LEFT_TO_FIRST_RUNNER = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +65,44 @@ class RankSetting:
         return int(major) if major.isdecimal() else None
 
     @property
-    def runner_v2(self) -> bool:
-        return default_runner_v2(self.version)
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability (major, minor); None where it is not known."""
+        major, _, minor = (self.compute_capability or "").partition(".")
+        return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+    @property
+    def switched(self) -> bool:
+        """Whether the GPUs of a host probably hang on an NVLink switch that can multicast (HGX from Hopper on)."""
+        name = self.device_name.lower()
+        return (
+            self.total_bytes >= BIG_CARD
+            and self.generation in (HOPPER, BLACKWELL)
+            and not any(part in name for part in SWITCHLESS)
+        )
 
     @property
     def speculative_tokens(self) -> int:
         """Draft tokens per step; 0 without speculative decoding."""
         count = (self.engine.speculative_config or {}).get("num_speculative_tokens", 0)
         return count if isinstance(count, int) and 0 < count < 1024 else 0
+
+
+def runner_v2(profile: ModelProfile, setting: RankSetting) -> bool:
+    """Whether the engine runs the model with its second runner (`VllmConfig.use_v2_model_runner`).
+
+    0.22 to 0.24 for named architectures that generate, 0.25 to 0.28 for dense ones without recurrent states too, from 0.29
+    for all; never with draft methods it lacks.
+    """
+    version = setting.version
+    method = str((setting.engine.speculative_config or {}).get("method", ""))
+    if method in LEFT_TO_FIRST_RUNNER:
+        return False
+    if version >= RUNNER_V2_SINCE:
+        return True
+    if profile.pooling:
+        return False
+    named = next((names for since, names in reversed(RUNNER_V2_FOR.items()) if version >= since), frozenset())
+    if profile.architecture in named:
+        return True
+    recurrent = any(cache.kind is CacheKind.STATE for layer in profile.layer_kinds for cache in layer.caches)
+    return version >= RUNNER_V2_DENSE_SINCE and not profile.expert_count and not recurrent

@@ -95,7 +95,8 @@ _FORMS = (
         "Free memory on device",
         rf"Free memory on device[^(]{{0,20}}\((?P<free>{_F})/(?P<total_bytes>{_GIB})\) on startup\. Desired GPU memory "
         rf"utilization is \((?P<utilization>[\d.]{{1,8}}), (?P<requested_bytes>{_GIB})\)\. Actual usage is "
-        rf"(?P<used_bytes>{_GIB}) for (?:weight|consumed memory)[^,]{{0,40}}, (?P<activation_bytes>{_GIB}) for peak activation",
+        rf"(?P<used_bytes>{_GIB}) for (?:weight|consumed memory)[^,]{{0,40}}, (?P<activation_bytes>{_GIB}) for peak activation"
+        rf"(?:, (?P<non_torch_bytes>{_GIB}) for non-torch)?",
     ),
     _form(
         K.GRAPHS,

@@ -1,8 +1,8 @@
 """Which rule of the engine holds from which release.
 
-Each boundary is the first published wheel in which the rule was found, among 0.8.5, 0.9.2, 0.10.2, 0.11.2,
-0.14.1, 0.17.1, 0.18.0, 0.19.1, 0.20.0, 0.20.1, 0.20.2, 0.22.0, 0.24.0, 0.26.0, 0.28.0, 0.30.0 to 0.33.0;
-where releases between two of these were not read, the docstring says so.
+Each boundary is the first published wheel in which the rule was found, among every minor release from 0.8 to 0.33
+and most of their patches; rules of the KV cache alone are in `engine.kv_rules`. Where releases between two of these
+were not read for a rule, its docstring says so.
 """
 
 import re
@@ -24,7 +24,9 @@ _LOCAL = re.compile(r"([.+-][A-Za-z0-9][A-Za-z0-9.+_-]*)?")
 class EngineVersion:
     """A vLLM release X.Y.Z, with a fourth part for post-fixes such as 0.9.0.1.
 
-    Pre-releases count as their release.
+    Pre-releases count as their release. A build of the main branch, `0.19.2rc1.dev206`, is named after the last tag and
+    the commits since: it lies between the releases of 0.19 and 0.20.0, has the rules of the former for sure, and of the
+    latter those that had been merged. Measured: dev8, dev134 and dev206 of it plan their KV cache as 0.19.1 does.
     """
 
     major: int
@@ -162,28 +164,25 @@ def non_kv_accounting(version: EngineVersion) -> NonKvAccounting:
 
 
 def tokens_line(version: EngineVersion) -> TokensLine:
-    """Blocks in 0.8, groups from 0.9, concurrency from 0.20.1 (`v1/core/kv_cache_utils.py`)."""
+    """Blocks up to 0.9.0, groups from 0.9.1, concurrency from 0.20.1 (`v1/core/kv_cache_utils.py`)."""
     if version >= EngineVersion(0, 20, 1):
         return TokensLine.CONCURRENCY
-    return TokensLine.GROUPS if version >= EngineVersion(0, 9) else TokensLine.BLOCKS
+    return TokensLine.GROUPS if version >= EngineVersion(0, 9, 1) else TokensLine.BLOCKS
 
 
 def null_block_reserved(version: EngineVersion) -> bool:
-    """Whether start-up checks leave one block out of the budget: from 0.30 (in 0.28 not yet, 0.29 was not
-    read).
-    """
-    return version >= EngineVersion(0, 30)
+    """Whether start-up checks leave one block out of the budget: from 0.29 (`get_kv_cache_configs`)."""
+    return version >= EngineVersion(0, 29)
 
 
 def group_padding_factor(version: EngineVersion) -> float:
     """Largest ratio of layer counts at which unlike KV groups are padded to the bigger one.
 
-    1.25 up to 0.17, 1.5 from 0.18.0 (`_get_kv_cache_groups_uniform_page_size`). Releases before 0.14 pad
-    only equal counts.
+    1.0 (never) up to 0.11, 1.25 from 0.12.0, 1.5 from 0.18.0 (`_get_kv_cache_groups_uniform_page_size`).
     """
     if version >= EngineVersion(0, 18):
         return 1.5
-    return 1.25 if version >= EngineVersion(0, 14) else 1.0
+    return 1.25 if version >= EngineVersion(0, 12) else 1.0
 
 
 def in_flight_batches(
@@ -191,7 +190,7 @@ def in_flight_batches(
 ) -> int:
     """Batches of `max_num_batched_tokens` whose blocks a sliding-window or chunked layer keeps for a request.
 
-    1 up to 0.24; from 0.26 (0.25 was not read) the pipeline depth, one more with asynchronous scheduling,
+    1 up to 0.25; from 0.26.0 the pipeline depth, one more with asynchronous scheduling,
     which the first model runner has only without pipeline stages (`VllmConfig.max_concurrent_batches`).
     `runner_v2` None: the default of the version.
     """
@@ -205,13 +204,12 @@ def in_flight_batches(
 
 
 def default_runner_v2(version: EngineVersion) -> bool:
-    """Whether Model Runner V2 is the default: from 0.30; in 0.26 and 0.28 for some architectures only (0.29
-    was not read).
+    """Whether Model Runner V2 is the default: from 0.29.0; from 0.22 to 0.28 for some architectures only.
 
     The engine falls back to the first runner for features the second lacks
     (`VllmConfig.use_v2_model_runner`).
     """
-    return version >= EngineVersion(0, 30)
+    return version >= EngineVersion(0, 29)
 
 
 def default_async_scheduling(version: EngineVersion, *, pipeline: int = 1) -> bool:
@@ -251,22 +249,27 @@ def batch_defaults(
     device_name: str = "",
     compute_capability: str | None = None,
     usage: Literal["serve", "llm"] = "serve",
+    *,
+    sliced: bool = False,
 ) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs) before the model limits them (`EngineArgs.get_batch_defaults`).
 
-    Big cards have 70 GiB or more; A100 left that tier in 0.9, GB10 (compute capability 12.1) in 0.33, and
-    cards with 160 GiB got a tier of their own in 0.28 (0.27 was not read). Unknown memory is the small tier,
-    as where no GPU is seen.
+    Big cards have 70 GiB or more; A100 left that tier in 0.9, and cards with 160 GiB got a tier of their own in
+    0.28 (in 0.27.1 not yet). Unknown memory is the small tier, as where no GPU is seen. GB10 and Thor are of it
+    in every release before 0.33, and so is a MIG slice: NVML does not tell the memory of an integrated GPU, nor in a
+    slice's container that of its card, and the error counts as no memory
+    (`NvmlCudaPlatform.get_device_total_memory`). 0.33 asks CUDA instead and names GB10 as small.
     """
     total = device_total_bytes or 0
     small = (2048, 256) if usage == "serve" else (8192, 256)
+    untold = sliced or compute_capability == "11.0"
+    if compute_capability == "12.1" or (untold and version < EngineVersion(0, 33)):
+        return small
     if version >= EngineVersion(0, 28) and total >= 160 * GIB:
         return (16384, 1024)
     if total < 70 * GIB:
         return small
     if version >= EngineVersion(0, 9) and "a100" in device_name.lower():
-        return small
-    if version >= EngineVersion(0, 33) and compute_capability == "12.1":
         return small
     return (8192, 1024) if usage == "serve" else (16384, 1024)
 

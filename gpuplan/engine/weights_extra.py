@@ -2,20 +2,22 @@
 
 Latent attention keeps a copy of its up-projection where the checkpoint's is quantized: `W_UK_T` and `W_UV` are views
 of the dequantized `kv_b_proj`; of an unquantized one they are views of the parameter itself and cost nothing
-(vLLM 0.32 vllm/model_executor/layers/attention/mla_attention.py, `process_weights_after_loading`). Sparse attention
-allocates the buffers its indexers write to when layers are built (vllm/models/deepseek_v32/nvidia/model.py and, from
-0.30, vllm/v1/attention/backends/mla/index_group.py). MXFP4 experts of gpt-oss are padded again by the kernel that runs
-them: Triton's layout on Hopper pads the inputs of both matrices to 256 values (logged: gpt-oss-120b 64.38 GiB on H100,
-0.14), Marlin the width to 128 and the hidden size to 256 (65.97 GiB on H100 up to 0.11, 17.22 per rank of four A100).
-Other repacking (Marlin, TRT-LLM) keeps the size of the weights.
+(vLLM 0.32 vllm/model_executor/layers/attention/mla_attention.py, `process_weights_after_loading`). From 0.11.1 to
+0.24 choosing its backend imports FlashInfer's, which allocates a workspace (v1/attention/backends/mla/flashinfer_mla.py
+`g_fi_workspace`); before, only Blackwell's does. Sparse attention allocates the buffers its indexers write to when
+layers are built (vllm/models/deepseek_v32/nvidia/model.py and, from 0.30,
+vllm/v1/attention/backends/mla/index_group.py). Gemma 3n and 4 keep the per-layer embeddings of a whole batch
+(models/gemma4_mm.py), and before 0.30 Gemma 4 had key and value projections on layers that share their cache (logged:
+gemma-4-E4B 15.16 GiB, 0.19). What the kernels of quantized layers change is `engine.repacking`.
 """
 
-from gpuplan.domain.model import CacheKind, Experts, Float4, Layer, Linear, ModelProfile, Tensor, Unquantized
+from gpuplan.domain.model import CacheKind, Embedding, Layer, Linear, ModelProfile, Tensor, Unquantized
 from gpuplan.engine.architectures.rotary import MROPE_TIMES
-from gpuplan.engine.mxfp4 import MARLIN, padded_experts
+from gpuplan.engine.capability import capability
+from gpuplan.engine.repacking import BLACKWELL, repacked_bytes
 from gpuplan.engine.versions import DEFAULT, EngineVersion
-from gpuplan.engine.weights import Split, experts_on_rank, local_units, stage_layers
-from gpuplan.units import round_up
+from gpuplan.engine.weights import Split, local_units, part_bytes, stage_layers
+from gpuplan.units import MIB
 
 UP_PROJECTION = "kv_b_proj"
 INDEX_BYTES = 4
@@ -23,13 +25,22 @@ INDEX_GROUPS_SINCE = EngineVersion(0, 30)
 ABSORBED = "dequantized latent projections"
 CHOICE = "buffer of the sparse attention's choice"
 GROUPS = "sparse attention's index buffers of every indexer"
-REPACKED = "MXFP4 experts padded by their kernel"
+REPACKED = "padding, scales and zero points of the kernels"
 DEEP = "inputs of the deep-stack layers"
 OLDER_ROTARY = "rotary cache of four times the positions"
 SHORT_ROTARY_SINCE = EngineVersion(0, 32)
 SHORT_ROTARY = ("Qwen3VL", "Qwen3_5")
-TRITON_MXFP4_SINCE = EngineVersion(0, 12)
-TRITON_INPUTS = 256
+PER_LAYER = "per-layer embeddings of a batch"
+PER_LAYER_TABLE = "embed_tokens_per_layer"
+SHARED_KEYS = "key and value projections of layers that share a cache"
+QUERY_ONLY_SINCE = EngineVersion(0, 30)
+WORKSPACE = "workspace of FlashInfer's latent attention"
+WORKSPACE_BYTES = 128 * MIB
+WORKSPACE_SINCE = EngineVersion(0, 10)
+WORKSPACE_EVERYWHERE_SINCE = EngineVersion(0, 11, 1)
+WORKSPACE_LATER_SINCE = EngineVersion(0, 25)
+"""From here on it is allocated with the first pass."""
+LATENT = (CacheKind.LATENT, CacheKind.SLIDING_LATENT)
 
 
 def extra_bytes(
@@ -57,13 +68,16 @@ def extra_bytes(
     )
     if version < INDEX_GROUPS_SINCE:
         groups = 0
-    repacked = sum(_repacked(kind, split, version) * count for kind, count in counts.items())
+    repacked = sum(repacked_bytes(kind, split, version) * count for kind, count in counts.items())
     found = (
         (ABSORBED, absorbed),
+        (WORKSPACE, _workspace(counts, split, version)),
         (CHOICE, choice),
         (GROUPS, groups),
         (REPACKED, repacked),
         (DEEP, _deep_stack(profile, split, batched_tokens)),
+        (PER_LAYER, _per_layer(profile, batched_tokens)),
+        (SHARED_KEYS, _shared_keys(profile, counts, split) if version < QUERY_ONLY_SINCE else 0),
         (OLDER_ROTARY, _older_rotary(profile) if version < SHORT_ROTARY_SINCE else 0),
     )
     return tuple((name, size) for name, size in found if size)
@@ -103,36 +117,50 @@ def _older_rotary(profile: ModelProfile) -> int:
     )
 
 
-def _repacked(layer: Layer, split: Split, version: EngineVersion) -> int:
-    """What the kernel of MXFP4 experts adds to the parameters as they were created."""
-    generation = (split.compute_capability or "").partition(".")[0]
-    if generation not in ("", "9"):
+def _workspace(counts: dict[Layer, int], split: Split, version: EngineVersion) -> int:
+    """FlashInfer's workspace for latent attention, one for all layers."""
+    if not any(cache.kind in LATENT for layer in counts for cache in layer.caches):
         return 0
-    total = 0
-    for part in layer.parts:
-        if (
-            not isinstance(part, Experts)
-            or not isinstance(part.scheme, Float4)
-            or part.scheme.kernels != "gpt_oss"
-        ):
-            continue
-        local = experts_on_rank(part.count + split.redundant_experts, split.expert_ranks, split.expert_rank)
-        share = part.intermediate // split.expert_tensor
-        hidden, width = padded_experts(part, share, split.compute_capability)
-        ups = 2 if part.gated else 1
-        if version < TRITON_MXFP4_SINCE:
-            step, wide = (round_up(size, pad) for size, pad in zip((hidden, share), MARLIN, strict=True))
-            added = (ups + 1) * (step * wide - hidden * width)
-            total += local * (added // 2 + added // part.scheme.group_size)
-        else:
-            inputs = round_up(hidden, TRITON_INPUTS) - hidden, round_up(width, TRITON_INPUTS) - width
-            total += local * (ups * width * inputs[0] + hidden * inputs[1]) // 2
-    return total
+    everywhere = version >= WORKSPACE_EVERYWHERE_SINCE
+    chosen = (
+        version >= WORKSPACE_SINCE and (capability(split.compute_capability) or 0) // 10 == BLACKWELL // 10
+    )
+    return WORKSPACE_BYTES if (everywhere or chosen) and version < WORKSPACE_LATER_SINCE else 0
+
+
+def _per_layer(profile: ModelProfile, batched: int) -> int:
+    """Embeddings of every layer for each batched token, where towers may replace them."""
+    if not profile.encoders:
+        return 0
+    widths = (
+        resident.part.width
+        for resident in profile.parts
+        if isinstance(resident.part, Embedding) and resident.part.name.endswith(PER_LAYER_TABLE)
+    )
+    return batched * sum(widths) * profile.itemsize
+
+
+def _shared_keys(profile: ModelProfile, counts: dict[Layer, int], split: Split) -> int:
+    """What stacked projections weigh beyond the queries alone, on layers of Gemma 4 that have no cache of their own."""
+    if not profile.architecture.startswith("Gemma4"):
+        return 0
+    stacked = {
+        part.outputs[0].size: part_bytes(part, split)
+        for layer in profile.layer_kinds
+        for part in layer.parts
+        if isinstance(part, Linear) and part.name.endswith("qkv_proj")
+    }
+    return sum(
+        count * (stacked[part.outputs[0].size] - part_bytes(part, split))
+        for layer, count in counts.items()
+        for part in layer.parts
+        if isinstance(part, Linear) and part.name.endswith("q_proj") and part.outputs[0].size in stacked
+    )
 
 
 def _absorbed(layer: Layer, split: Split, itemsize: int) -> int:
     """Bytes of the dequantized up-projections of one layer."""
-    if not any(cache.kind in (CacheKind.LATENT, CacheKind.SLIDING_LATENT) for cache in layer.caches):
+    if not any(cache.kind in LATENT for cache in layer.caches):
         return 0
     total = 0
     for part in layer.parts:

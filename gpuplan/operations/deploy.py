@@ -16,22 +16,21 @@ from gpuplan.domain.deployment import Actual, Deployment, State
 from gpuplan.domain.events import (
     At,
     Event,
-    Failed,
     MemberSeen,
     Phase,
     Remark,
     SpecDecided,
     StateChanged,
-    Undone,
 )
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.deploy_answer import serve_and_answer
 from gpuplan.operations.deploy_bring import bring
+from gpuplan.operations.deploy_end import failed, interrupted, taken_back
+from gpuplan.operations.deploy_learn import learn_from_run
 from gpuplan.operations.deploy_preflight import require_ways
 from gpuplan.operations.deploy_prepare import Prepared, existing_of, prepare, prepare_again
 from gpuplan.operations.deploy_ready import ask_ready
 from gpuplan.operations.deploy_record import Record
-from gpuplan.operations.deploy_remedy import replanned
 from gpuplan.operations.deploy_replace import (
     clear_helpers,
     require_own_name,
@@ -42,12 +41,12 @@ from gpuplan.operations.deploy_replace import (
 from gpuplan.operations.deploy_request import DeployRequest, opened_fleet, read_wanted
 from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller, Uninterrupted
 from gpuplan.operations.deploy_start import create_all, member_of, start_all
-from gpuplan.operations.deploy_undo import LEFT, remove_aside, undo
+from gpuplan.operations.deploy_undo import remove_aside
 from gpuplan.operations.deploy_watch import Watch
 from gpuplan.operations.deployed import Existing, Generation
 from gpuplan.operations.host_locks import hold, this_run
 from gpuplan.operations.kept_logs import keep_logs
-from gpuplan.operations.stopped import DeploymentFailed, FleetChanged, Interrupted
+from gpuplan.operations.stopped import FleetChanged, Interrupted
 
 if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
 LOCK_WAIT_SECONDS = 0.0
 ATTEMPTS = 3
 """Plans made by a deploy that waits for others: each may take what it had planned."""
-OVERDUE = "GP814"
-"""That something did not come in time: what the members said of it comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +171,13 @@ def _locked(
             try:
                 return _carried_out(run, watch, current, options, record, hosts)
             except Halted as halt:
-                raise _failed(run, watch, halt, current, record) from halt
+                if run.started:
+                    learn_from_run(run, watch, current, options.environ)
+                raise failed(run, watch, halt, current, record) from halt
             except KeyboardInterrupt:
-                raise _interrupted(run, watch, record) from None
+                raise interrupted(run, watch, record) from None
             except BaseException:
-                _taken_back(run, watch, record)
+                taken_back(run, watch, record)
                 raise
 
 
@@ -220,6 +219,7 @@ def _carried_out(
             watch.hear(run.container(host, name))
     actual = serve_and_answer(run, watch, prepared)
     _commit(run)
+    learn_from_run(run, watch, prepared, options.environ)
     return _served(run, record, actual)
 
 
@@ -262,71 +262,6 @@ def _nothing_to_do(run: Run, already: Generation, prepared: Prepared, record: Re
     run.tell.done()
     run.tell(StateChanged(state=State.RUNNING))
     return Outcome(deployment=record.deployment, changed=False)
-
-
-def _failed(run: Run, watch: Watch, halt: Halted, prepared: Prepared, record: Record) -> DeploymentFailed:
-    """Take everything back and say why, what was undone, where the logs are."""
-    from gpuplan.operations.evidence import diagnosed
-
-    found = diagnosed(run, watch) if run.started else None
-    facts = halt.facts
-    if found is not None:
-        remedy = replanned(prepared, found)
-        causes = (*found.facts()[:1], *((remedy,) if remedy is not None else ()), *found.facts()[1:])
-        overdue = all(fact.code == OVERDUE for fact in halt.facts)
-        facts = _once((*causes, *halt.facts) if overdue else (*halt.facts, *causes))
-    logs = _taken_back(run, watch, record)
-    place = {"deployment": run.spec.name, **({"saved": str(record.directory)} if logs else {})}
-    facts = tuple(replace(fact, subject={**place, **fact.subject}) for fact in facts)
-    run.tell(Failed(phase=halt.phase, facts=facts, logs=logs))
-    return DeploymentFailed(facts, replace(record.deployment, name=run.spec.name), logs)
-
-
-def _once(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
-    """Each code and place once: a start that was refused is also what the container's state tells."""
-    seen: dict[str, Fact] = {}
-    for fact in facts:
-        seen.setdefault(f"{fact.code} {fact.subject}", fact)
-    return tuple(seen.values())
-
-
-def _taken_back(run: Run, watch: Watch, record: Record) -> tuple[str, ...]:
-    """Save the logs, then undo; the first Ctrl-C meanwhile is put off, the next leaves things as they are."""
-    from gpuplan.operations.evidence import save_logs
-
-    watch.stop()
-    try:
-        with run.uninterrupted():
-            logs = save_logs(run, watch, record.directory)
-            if not run.committed:
-                undo(run)
-    except KeyboardInterrupt:
-        raise Interrupted(record.deployment, _told_left(run, record)) from None
-    return logs
-
-
-def _interrupted(run: Run, watch: Watch, record: Record) -> Interrupted:
-    """Take everything back and say that it was asked for (GP818)."""
-    phase = run.tell.current
-    logs = _taken_back(run, watch, record)
-    fact = Fact(
-        code="GP818", severity=Severity.ERROR, subject={"deployment": run.spec.name}, figures={"phase": phase}
-    )
-    run.tell(Failed(phase=phase, facts=(fact,), logs=logs))
-    return Interrupted(record.deployment, record.left)
-
-
-def _told_left(run: Run, record: Record) -> tuple[str, ...]:
-    """Tell what was not taken back because nobody wanted to wait for it."""
-    done = record.taken_back
-    for host, name in () if run.committed else tuple(run.made):
-        if (host, name) not in done:
-            run.tell(Undone(host=host, container=name, what="left", why=f"it was not waited for; {LEFT}"))
-    for one in () if run.committed else tuple(run.aside):
-        if (one.found.host, one.name_before) not in done:
-            why = f"it was not waited for; its container is {one.found.name}"
-            run.tell(Undone(host=one.found.host, container=one.name_before, what="left", why=why))
-    return record.left
 
 
 def _info(code: str, subject: Mapping[str, object], **figures: object) -> Fact:

@@ -35,6 +35,7 @@ from gpuplan.operations.deploy_request import (
     opened_fleet,
     read_wanted,
 )
+from gpuplan.operations.deploy_same import as_it_runs
 from gpuplan.operations.deployed import Existing, existing, names_of, placement_label, placement_of
 from gpuplan.operations.fleet import (
     read_fleet,
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 
 CLOCK_SECONDS = 5.0
+ABSENT = "GP840"
+"""That a host does not have the model's directory."""
 _MODELS = "/models"
 _CACHE = "/.cache/huggingface"
 """What the probe asks for under the login's home."""
@@ -137,6 +140,7 @@ def prepare(opened: "OpenFleet", wanted: Wanted) -> Prepared:
     require_usable(narrowed(opened.fleet, wanted))
     name = name_of(opened, wanted)
     found = existing_of(opened, name)
+    wanted = as_it_runs(wanted, found, narrowed(released(opened.fleet, name), wanted))
     question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
     saved = wanted.saved
     candidate = (
@@ -253,6 +257,9 @@ def _on_hosts(
         revision=engine.revision,
         config_only=engine.load_format == "dummy",
     )
+    if wanted.carried and place.model is None and all(fact.code == ABSENT for fact in place.facts):
+        inside = f"{_MODELS}/{named_model(wanted).name}"
+        place = replace(place, model=DirectoryModel(paths={}, inside=inside, carried=True), facts=())
     if place.model is None or place.failures:
         raise NotReady(place.failures)
     preferred = preferred_ports(one.labels for one in found.containers)
@@ -304,7 +311,7 @@ def _compiled(
         version=wanted.version,
         fleet=question.fleet,
         inventory=wanted.inventory,
-        image=_image(wanted, question.fleet, candidate),
+        image=image_of(wanted, question.fleet, candidate),
         model=model,
         taken=taken,
         preferred=preferred or {},
@@ -312,6 +319,7 @@ def _compiled(
         homes={entry.name: home_of(entry, question.fleet) for entry in wanted.inventory.hosts},
         keep_alive_seconds=wanted.keep_alive_seconds,
         asked={**question.echo, **placement_label(candidate)},
+        trial=wanted.trial,
     )
     spec = compile_deployment(compile_request)
     return Prepared(
@@ -347,7 +355,8 @@ def home_of(entry: HostEntry, fleet: Fleet) -> str:
     return "/root" if user == "root" else f"/home/{user}"
 
 
-def _image(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
+def image_of(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
+    """The reference of the image that a candidate is started from."""
     choice = image_for(
         explicit=wanted.workload.image,
         settings=wanted.inventory.vllm,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpuplan.domain.fleet import Basis, Fleet
@@ -47,6 +47,10 @@ class Wanted:
     name: str | None
     keep_alive_seconds: int | None
     environ: Mapping[str, str]
+    trial: bool = False
+    """Made-up weights, started to be measured and removed."""
+    carried: Mapping[str, bytes] = field(default_factory=dict, hash=False, repr=False)
+    """The model's small files, of a trial on hosts that do not have its directory."""
 
 
 def read_wanted(request: DeployRequest) -> Wanted:

@@ -148,6 +148,9 @@ class Run:
     started: bool = False
     committed: bool = False
     """It serves: nothing is taken back any more."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Put into every container at `files_at` before it starts."""
+    files_at: str = ""
     uninterrupted: Uninterrupted = nullcontext
     directory: Path | None = None
     """Where logs of what is removed are kept."""

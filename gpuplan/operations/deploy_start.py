@@ -86,12 +86,13 @@ def _create(run: Run, containers: tuple[ContainerSpec, ...]) -> None:
             run.made[spec.host, spec.name] = ""
             identity = remote.create(engine, body, spec.name)
         run.made[spec.host, spec.name] = identity
+        uid, _, gid = (spec.user or "0:0").partition(":")
+        owner = {"uid": int(uid), "gid": int(gid or uid)}
         if spec.secrets:
-            uid, _, gid = (spec.user or "0:0").partition(":")
             files = {name: run.secrets.reveal(name).encode() for name in spec.secrets}
-            remote.put_files(
-                engine, identity, files, directory=SECRETS_DIRECTORY, uid=int(uid), gid=int(gid or uid)
-            )
+            remote.put_files(engine, identity, files, directory=SECRETS_DIRECTORY, **owner)
+        if run.files:
+            remote.put_files(engine, identity, run.files, directory=run.files_at, **owner)
         run.tell(MemberSeen(member=member_of(spec, identity, "created", run)))
 
 

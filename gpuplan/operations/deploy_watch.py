@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from gpuplan.deploying.observed import Container
 from gpuplan.domain.deployment import GONE, ContainerRole, ContainerSpec, Server
@@ -74,11 +74,22 @@ class Progress:
         return now - self.since
 
 
+class Measures(Protocol):
+    """What is wanted of the engines' words alone: the watch ends when they have said it."""
+
+    @property
+    def awaits(self) -> str: ...
+    @property
+    def whole(self) -> bool: ...
+    def hear(self, spec: ContainerSpec, reached: "LogMilestone") -> None: ...
+
+
 class Watch:
     """All members of a run, from their start until every server answers; use as a context."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, measures: Measures | None = None) -> None:
         self.run = run
+        self._measures = measures
         self.ears: dict[tuple[str, str], Ear] = {}
         self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -117,7 +128,7 @@ class Watch:
             threading.Thread(target=self._look_at, args=(host,), daemon=True).start()
 
     def until_served(self) -> None:
-        """Returns when every server answers for the model. Raises Halted."""
+        """Returns when every server answers for the model, or has said what was wanted of it. Raises Halted."""
         run = self.run
         run.tell.phase(Phase.LOAD, self._awaited(), run.patience.ready)
         waiting = {server.number for server in run.spec.servers}
@@ -134,6 +145,8 @@ class Watch:
                     waiting.discard(report.server.number)
                 else:
                     self._take(report)
+            if self._measures is not None and self._measures.whole:
+                return
             now = time.monotonic()
             if ended is None and any(state in GONE for state, _ in self._states.values()):
                 ended = now
@@ -174,6 +187,8 @@ class Watch:
                 progress.since = time.monotonic()
                 progress.words = "it talks, and has not begun to load"
             return
+        if self._measures is not None:
+            self._measures.hear(heard.spec, reached)
         progress.last = reached
         progress.since = time.monotonic()
         progress.words = f"its last step: {reached.kind.value}"
@@ -284,6 +299,8 @@ class Watch:
         )
 
     def _awaited(self) -> str:
+        if self._measures is not None:
+            return self._measures.awaits
         endpoints = ", ".join(server.endpoint for server in self.run.spec.servers)
         return f"{self.run.spec.served_name} to answer at {endpoints}"
 

@@ -68,6 +68,7 @@ def serving_of(request: Mapping[str, Any]) -> ServingOptions:
         ram_claim=_written(request["ram_claim_bytes"]),
         allow_overcommit=request["allow_overcommit"],
         no_distributed=request["no_distributed"],
+        no_calibration=request.get("no_calibration", False),
         strategies=tuple(request["strategies"]),
         gpus=tuple(request["gpus"]),
         engine_args=tuple(request["engine_args"]),

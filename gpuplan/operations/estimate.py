@@ -3,18 +3,27 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuplan.domain.fact import Fact
+from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Basis, Fleet, Host
 from gpuplan.domain.hardware import Accelerator
 from gpuplan.domain.plan import Candidate, Plan, Remedy, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import GpuSelection
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.errors import UsageError
-from gpuplan.operations.plan import Asked, ServingOptions, echo, engine_version, model_for, workload_of
+from gpuplan.operations.cards import card_of
+from gpuplan.operations.plan import (
+    Asked,
+    ServingOptions,
+    echo,
+    engine_version,
+    lessons_for,
+    model_for,
+    workload_of,
+)
 from gpuplan.planning.planner import plan
 from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue import accelerators
-from gpuplan.units import parse_size
+from gpuplan.units import GIB, parse_size
 
 HOST = "host"
 
@@ -65,6 +74,8 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
         utilization=utilization,
         model_path=model.path,
         siblings=model.siblings,
+        accelerators=card_of,
+        lessons=lessons_for(workload),
         echo=echo(model.path, workload, version, utilization, model.category, Asked(reference=reference)),
     )
     made = plan(request)
@@ -73,7 +84,7 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
         model=dict(made.model),
         hardware=_hardware(accelerator, count, free_bytes),
         result=result,
-        facts=made.facts,
+        facts=(*made.facts, *_taken_for(accelerator)),
         plan=made,
     )
 
@@ -85,7 +96,9 @@ def _judged(result: StrategyResult) -> StrategyResult:
     return replace(
         result,
         verdict=Verdict.NO_FIT,
-        candidates=tuple(replace(item, verdict=Verdict.NO_FIT) for item in result.candidates),
+        candidates=tuple(
+            replace(item, verdict=Verdict.NO_FIT, throughput=None) for item in result.candidates
+        ),
         remedies=tuple(remedy for remedy in result.remedies if "--strategy" not in remedy.change),
     )
 
@@ -107,10 +120,30 @@ def _free(text: str | None, accelerator: Accelerator) -> int | None:
         raise UsageError(f"--free {text}: {error}", hint="write for example --free 19.6GiB") from error
     if size > accelerator.memory_bytes:
         raise UsageError(
-            f"--free {text}: more than the card has ({accelerator.memory_bytes / 1024**3:.2f} GiB)",
+            f"--free {text}: more than the card has ({accelerator.memory_bytes / GIB:.2f} GiB)",
             hint="give what is free on one GPU",
         )
     return size
+
+
+def _taken_for(accelerator: Accelerator) -> tuple[Fact, ...]:
+    """What was assumed of hardware that was given by its size alone."""
+    if not accelerator.taken_for:
+        return ()
+    names = " or ".join(card.name for card in accelerator.taken_for)
+    spans = ", and the ranges cover both" if len(accelerator.taken_for) > 1 else ""
+    text = (
+        f"{accelerator.memory_bytes / GIB:.2f} GiB is what {names} reports: {accelerator.name} is taken for one{spans}; "
+        "name the card with --gpu to change that"
+    )
+    return (
+        Fact(
+            code="GP502",
+            severity=Severity.INFO,
+            subject={"gpu": accelerator.name},
+            figures={"assumption": text},
+        ),
+    )
 
 
 def _hardware(accelerator: Accelerator, count: int, free_bytes: int | None) -> dict[str, Any]:
@@ -124,4 +157,5 @@ def _hardware(accelerator: Accelerator, count: int, free_bytes: int | None) -> d
         "compute_capability": accelerator.compute_capability,
         "bandwidth_bytes_per_second": accelerator.bandwidth_bytes_per_second,
         "source": accelerator.source,
+        "taken_for": [card.name for card in accelerator.taken_for],
     }

@@ -1,7 +1,7 @@
 """`gpuplan lint`: what vLLM would say to a command line, without starting it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,11 @@ def lint(words: Sequence[str], options: LintOptions) -> Linted:
 
 
 def _model(arguments: EngineArguments, config: str | None) -> ModelProfile | None:
-    """The model to check sizes against: the one named, else the command's own where it is at hand without a network."""
+    """The model to check sizes against: the one named, else the command's own where it is at hand without a network.
+
+    Its draft is left out: that one may only be had from the hub.
+    """
+    arguments = replace(arguments, speculative_config=None)
     if config is not None:
         return read_model(config, arguments).profile
     named = arguments.model
@@ -114,6 +118,7 @@ def _judged(
             shape,
             language_model_only=arguments.language_model_only,
             towers_data_parallel=arguments.mm_encoder_tp_mode == "data",
+            version=version,
         )
     )
     told = {violation.rule.value for violation in unbuildable}

@@ -1,7 +1,7 @@
 """From MODEL to a ModelProfile: files, overrides, class defaults, description."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,7 @@ from gpuplan.domain.repository import Evidence, Repository
 from gpuplan.domain.workload import Category, EngineArguments
 from gpuplan.engine.architectures import describe
 from gpuplan.errors import ConfigError, ModelError
+from gpuplan.operations.drafts import Opener, draft_of
 from gpuplan.sources import model_files
 from gpuplan.sources.catalogue import models as catalogue
 from gpuplan.sources.config_json import apply_overrides
@@ -61,12 +62,23 @@ def open_repository(reference: str, engine: EngineArguments) -> Repository:
     )
 
 
-def model_of(repository: Repository, engine: EngineArguments, category: Category | None = None) -> Model:
-    """Describe a repository that was opened. Raises ModelError when it makes no sense."""
+def model_of(
+    repository: Repository,
+    engine: EngineArguments,
+    category: Category | None = None,
+    *,
+    opener: Opener = open_repository,
+) -> Model:
+    """Describe a repository that was opened, and the draft it is served with, which `opener` opens.
+
+    Raises ModelError when the model makes no sense; a draft that cannot be read says so itself (`Draft.missing`).
+    """
     try:
         profile, notes = profile_of(repository, engine, category)
     except ConfigError as error:
         raise located(error, repository, frozenset(engine.hf_overrides or ())) from error
+    draft = draft_of(profile, repository.location, engine, opener)
+    profile = profile if draft is None else replace(profile, draft=draft)
     return Model(
         profile=profile,
         category=category or category_of(profile, repository.config),
@@ -206,5 +218,5 @@ def _siblings(
     for sibling in catalogue.siblings(name):
         repository = catalogue.lookup(sibling)
         if repository is not None:
-            found.append(profile_of(repository, engine, category)[0])
+            found.append(replace(profile_of(repository, engine, category)[0], draft=profile.draft))
     return tuple(found)

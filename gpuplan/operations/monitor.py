@@ -16,7 +16,7 @@ from gpuplan.operations.across import AT_ONCE
 from gpuplan.operations.probe import ProbeOptions
 from gpuplan.operations.reached import ReachedFleet
 from gpuplan.remote.connection import ConnectionFailed
-from gpuplan.sources.device_facts import completed
+from gpuplan.sources.device_facts import completed, on_windows
 
 EVERY_SECONDS = 2.0
 GATHER_SECONDS = 0.25
@@ -133,6 +133,8 @@ def merged(fleet: Fleet, readings: Mapping[str, tuple[Gpu, ...]]) -> Fleet:
 
 
 def _with_figures(host: Host, told: tuple[Gpu, ...]) -> Host:
+    if on_windows(host):
+        told = tuple(completed(gpu, windows=True) for gpu in told)
     by_uuid = {gpu.uuid: gpu for gpu in told if gpu.uuid is not None}
     known = {gpu.uuid for gpu in host.gpus if gpu.uuid is not None}
     by_index = {gpu.index: gpu for gpu in told if gpu.uuid not in known}

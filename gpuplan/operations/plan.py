@@ -1,5 +1,6 @@
 """`gpuplan plan`: options in, a Plan out."""
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -12,8 +13,11 @@ from gpuplan.engine.arguments import parse
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.engine.versions import DEFAULT, EngineVersion, stated_version, version_of
 from gpuplan.errors import UsageError
+from gpuplan.operations.cards import card_of
 from gpuplan.operations.fleet import DECLARED_NOTE, FleetOptions, load_inventory, read_fleet
+from gpuplan.operations.lessons import known_lessons
 from gpuplan.operations.models import Model, claimed_model, read_model
+from gpuplan.planning.likeness import NO_LESSONS, Lessons
 from gpuplan.planning.planner import plan
 from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue.names import near_misses
@@ -39,6 +43,7 @@ class ServingOptions:
     ram_claim: str | None = None
     allow_overcommit: bool = False
     no_distributed: bool = False
+    no_calibration: bool = False
     strategies: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     engine_args: tuple[str, ...] = ()
@@ -110,8 +115,15 @@ def request_for(
         utilization=utilization,
         model_path=model.path,
         siblings=model.siblings,
+        accelerators=card_of,
+        lessons=lessons_for(workload),
         echo=echo(model.path, workload, version, utilization, model.category, asked),
     )
+
+
+def lessons_for(workload: Workload) -> Lessons:
+    """What was learned from earlier starts; none where they are to be ignored."""
+    return NO_LESSONS if not workload.calibrated else known_lessons(os.environ)
 
 
 def echo(
@@ -145,6 +157,7 @@ def echo(
         "gpus": [f"{item.host}:{','.join(item.devices)}" for item in workload.selection],
         "allow_overcommit": workload.allow_overcommit,
         "engine_args": list(masked_words(workload.engine.user_args)),
+        **({} if workload.calibrated else {"no_calibration": True}),
     }
 
 
@@ -211,6 +224,7 @@ def workload_of(options: ServingOptions, version: EngineVersion) -> Workload:
         ram_claim_bytes=_size("--ram-claim", options.ram_claim),
         allow_overcommit=options.allow_overcommit,
         allow_distributed=not options.no_distributed,
+        calibrated=not options.no_calibration,
         engine=engine,
     )
 

@@ -302,7 +302,8 @@ def _now() -> str:
 
 def _finished(entry: HostEntry, host: Host) -> Host:
     """A host with what the catalogue knows of its devices, under what the inventory keeps back."""
-    gpus = tuple(device_facts.completed(gpu) for gpu in host.gpus)
+    windows = device_facts.on_windows(host)
+    gpus = tuple(device_facts.completed(gpu, windows=windows) for gpu in host.gpus)
     facts = replace(host.facts, conditions=(*host.facts.conditions, *compared(host, entry)))
     host = replace(host, gpus=gpus, link=host.link or device_facts.link_of(gpus), facts=facts)
     return with_entry(host, entry)

@@ -48,7 +48,9 @@ class Planner:
         """The model, read at its first use; with a claim alone it need not be readable. Raises ModelError."""
         claimed = workload.vram_claim_bytes is not None
         key = (claimed, *described_by(reference, workload))
-        return self._models.get(key, lambda: self._read(reference, workload, claimed=claimed))
+        return self._models.get(
+            key, lambda: self._read(reference, workload, claimed=claimed), keep=_wholly_read
+        )
 
     def _read(self, reference: str, workload: Workload, *, claimed: bool) -> Model:
         engine = workload.engine
@@ -56,11 +58,17 @@ class Planner:
             repository = self._repositories.get(
                 with_revision(reference, engine), lambda: self._open(reference, engine)
             )
-            return model_of(repository, engine, workload.category)
+            return model_of(repository, engine, workload.category, opener=self._open)
         except ModelError as error:
             if not claimed:
                 raise
             return unreadable_model(reference, workload.category, error)
+
+
+def _wholly_read(model: Model) -> bool:
+    """Whether its draft, if it has one, could be read: one that could not is tried again the next time."""
+    draft = model.profile.draft
+    return draft is None or not draft.missing
 
 
 def described_by(reference: str, workload: Workload) -> tuple[Hashable, ...]:
@@ -73,6 +81,7 @@ def described_by(reference: str, workload: Workload) -> tuple[Hashable, ...]:
         engine.quantization,
         engine.runner,
         engine.task,
+        json.dumps(dict(engine.speculative_config or {}), sort_keys=True, default=str),
         workload.category,
     )
 
@@ -85,13 +94,18 @@ class _Kept(Generic[Kept]):
         self._making: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+    def get(
+        self, key: Hashable, make: Callable[[], Kept], *, keep: Callable[[Kept], bool] = lambda _: True
+    ) -> Kept:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
-            if key not in self._values:
-                self._values[key] = make()
-            return self._values[key]
+            if key in self._values:
+                return self._values[key]
+            made = make()
+            if keep(made):
+                self._values[key] = made
+            return made
 
 
 # ---------------------------------------------------------------------- changing a question

@@ -3,50 +3,24 @@
 Everything that shows a size (plan, estimate, deploy, the app) calls `estimate`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gpuplan.domain.calibration import Start
 from gpuplan.domain.fleet import Basis
-from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, RankMemory, StartCheck, Term
-from gpuplan.domain.model import ModelProfile
-from gpuplan.domain.plan import Parallelism
-from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine import activation, kv_cache, kv_pages, weights
-from gpuplan.engine.allocator import rounding_bytes
-from gpuplan.engine.divisibility import split_of
-from gpuplan.engine.encoder_profile import towers_left_out
-from gpuplan.engine.startup import OUT_OF_MEMORY, budget_bytes, no_room_line, too_long_line
-from gpuplan.engine.versions import EngineVersion, batch_defaults, pooling_in_chunks
-from gpuplan.engine.weights_extra import extra_bytes
+from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
+from gpuplan.engine import kv_cache
+from gpuplan.engine.draft import with_draft
+from gpuplan.engine.loading_peak import loading_peak
+from gpuplan.engine.startup import budget_bytes
+from gpuplan.planning.batch import Batch, batch_of
+from gpuplan.planning.calibrate import FiveTerms, corrected
+from gpuplan.planning.engine_answer import engine_answer
+from gpuplan.planning.likeness import like, start_of
 from gpuplan.planning.offers import Device
-from gpuplan.units import GIB
+from gpuplan.planning.question import Question, asked_length, draft_layers
+from gpuplan.planning.rank_terms import expert_share, rank_terms, spanning, split_seen
 
-SHORTEST_USEFUL_CONTEXT = 2048
-"""Tokens: a placement that cannot hold this much for one request is not offered unless a length was asked for."""
 SHOWN_CONTEXTS = (8192, 32768)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One estimate: a model, an engine configuration, and the device of every rank."""
-
-    profile: ModelProfile
-    engine: EngineArguments
-    version: EngineVersion
-    parallelism: Parallelism
-    devices: tuple[Device, ...]
-    """One per rank of a replica (pipeline stage × TP + TP rank)."""
-    utilization: float | None
-    context: int | None
-    """Tokens per request; None: the longest that fits at this concurrency."""
-    concurrency: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    """Scheduler limits: tokens and sequences of one step."""
-
-    tokens: int
-    sequences: int
 
 
 def estimate(question: Question) -> MemoryEstimate:
@@ -55,22 +29,38 @@ def estimate(question: Question) -> MemoryEstimate:
     The model must be divisible by the sizes (`engine.divisibility.violations` is empty). The start-up check on free
     memory is not part of it: it depends on what is free now, not on the model.
     """
+    question = replace(
+        question, profile=with_draft(question.profile, question.version, question.parallelism.pipeline)
+    )
     profile, parallelism = question.profile, question.parallelism
     stages, ranks_per_stage = parallelism.pipeline, parallelism.tensor * parallelism.prefill_context
     longest = profile.longest_context or kv_cache.UNBOUNDED
-    length = question.context or _asked_length(question.engine) or longest
-    batch = _batch(question, length)
-    settings = _cache_settings(question, batch)
+    length = question.context or asked_length(question.engine) or longest
+    likeliest = question.devices[0].readings[0]
+    batch = batch_of(question, length, likeliest)
+    settings = _cache_settings(question, batch, likeliest)
     geometries = kv_cache.geometry(
         profile, settings, stages=stages, layer_partition=parallelism.layer_partition
     )
     ranks = []
-    memo: dict[tuple[int, Device, int], tuple[Term, ...]] = {}
+    memo: dict[tuple[int, Device, int], FiveTerms] = {}
     for rank, device in enumerate(question.devices):
         stage, tensor_rank = divmod(rank, ranks_per_stage)
-        key = (stage, device, _expert_share(question, tensor_rank))
+        key = (stage, device, expert_share(question, tensor_rank))
         if key not in memo:
-            memo[key] = _terms(question, stage, device, tensor_rank, batch)
+            memo[key] = spanning(
+                tuple(
+                    rank_terms(
+                        question,
+                        stage,
+                        reading,
+                        tensor_rank,
+                        batch_of(question, length, reading) if device.kinds else batch,
+                    )
+                    for reading in device.readings
+                )
+            )
+            memo[key] = _calibrated(question, memo[key], stage, device, batch, length)
         ranks.append((rank, stage, device, memo[key]))
     available = [
         _available(question, device, terms, cached=geometries[stage].block_bytes > 0)
@@ -79,7 +69,7 @@ def estimate(question: Question) -> MemoryEstimate:
     likely = [(geometries[stage], available[rank][0]) for rank, stage, _, _ in ranks]
     safe = [(geometries[stage], available[rank][1]) for rank, stage, _, _ in ranks]
     largest = kv_cache.largest_context(likely, settings, longest, 1)
-    context = question.context or _asked_length(question.engine)
+    context = question.context or asked_length(question.engine)
     if context is None:
         context = kv_cache.largest_context(safe, settings, longest, question.concurrency)
     shown = max(context, 1)
@@ -111,7 +101,7 @@ def estimate(question: Question) -> MemoryEstimate:
             (length, number) for length, number in at_once if length in {*SHOWN_CONTEXTS, longest}
         ),
         concurrency_curve=at_once,
-        engine=_answer(question, memories, geometries, settings, shown, largest),
+        engine=engine_answer(question, memories, geometries, settings, shown, largest),
         kv_needed_bytes=max(memory.kv_needed_bytes for memory in memories),
         max_num_batched_tokens=batch.tokens,
         max_num_seqs=batch.sequences,
@@ -119,175 +109,56 @@ def estimate(question: Question) -> MemoryEstimate:
     )
 
 
-def _asked_length(engine: EngineArguments) -> int | None:
-    """`--max-model-len` where it is a number."""
-    return engine.max_model_len if isinstance(engine.max_model_len, int) else None
+def _calibrated(
+    question: Question, terms: FiveTerms, stage: int, device: Device, batch: Batch, length: int
+) -> FiveTerms:
+    """The terms as like starts measured them."""
+    lessons = question.lessons.of_version(question.version)
+    if not lessons:
+        return terms
+    found = like(lessons, _start(question, device, batch, length))
+    return terms if found.empty else corrected(terms, found, stage)
 
 
-def _expert_share(question: Question, tensor_rank: int) -> int:
-    """Which share of uneven experts a rank holds: 0 the larger, 1 the smaller."""
-    count = question.profile.expert_count
-    split = split_of(question.parallelism)
-    if not count or split.expert_ranks == 1:
-        return 0
-    return int(tensor_rank >= (count + question.engine.num_redundant_experts) % split.expert_ranks)
-
-
-def _batch(question: Question, length: int) -> _Batch:
-    """Scheduler limits as the engine settles them (`EngineArgs.get_batch_defaults` and the checks after it)."""
-    device, engine = question.devices[0], question.engine
-    tokens, sequences = batch_defaults(
-        question.version, device.total_bytes, device.name, device.compute_capability
+def start_asked(question: Question) -> Start:
+    """What the question would start, as lessons are kept: on the device of its first rank."""
+    question = replace(
+        question, profile=with_draft(question.profile, question.version, question.parallelism.pipeline)
     )
-    if engine.max_num_seqs is not None:
-        sequences = engine.max_num_seqs
-    if engine.max_num_batched_tokens is not None:
-        tokens = engine.max_num_batched_tokens
-    else:
-        if engine.enable_chunked_prefill is False:
-            tokens = max(tokens, length)
-        elif _takes_prompts_whole(question):
-            tokens = max(tokens, _asked_length(engine) or question.profile.longest_context)
-        for encoder in question.profile.encoders:
-            tokens = max(tokens, encoder.least_batched_tokens)
-        tokens = min(tokens, sequences * length)
-    if engine.max_num_seqs is None:
-        sequences = min(sequences, tokens)
-    return _Batch(tokens=tokens, sequences=sequences)
+    longest = question.profile.longest_context or kv_cache.UNBOUNDED
+    length = question.context or asked_length(question.engine) or longest
+    device = question.devices[0]
+    return _start(question, device, batch_of(question, length, device.readings[0]), length)
 
 
-def _takes_prompts_whole(question: Question) -> bool:
-    """Pooling models that attend in both directions, which therefore cache nothing; causal ones of old releases."""
-    profile = question.profile
-    if not profile.pooling:
-        return False
-    cached = any(layer.caches for layer in profile.layer_kinds)
-    return not cached or not pooling_in_chunks(question.version)
+def _start(question: Question, device: Device, batch: Batch, length: int) -> Start:
+    return start_of(
+        question.profile,
+        question.engine,
+        question.version,
+        question.parallelism,
+        device,
+        tokens=batch.tokens,
+        sequences=batch.sequences,
+        length=length,
+        utilization=question.utilization,
+    )
 
 
-def _cache_settings(question: Question, batch: _Batch) -> kv_cache.CacheSettings:
-    engine, device = question.engine, question.devices[0]
+def _cache_settings(question: Question, batch: Batch, device: Device) -> kv_cache.CacheSettings:
+    engine = question.engine
     return kv_cache.CacheSettings(
         version=question.version,
         engine=engine,
         tensor=question.parallelism.tensor,
         pipeline=question.parallelism.pipeline,
         decode_context=question.parallelism.decode_context,
+        prefill_context=question.parallelism.prefill_context,
         compute_capability=device.compute_capability,
         backend=device.backend,
         max_num_batched_tokens=batch.tokens,
         max_num_seqs=batch.sequences,
         draft_layers=draft_layers(question.profile, engine),
-    )
-
-
-def draft_layers(profile: ModelProfile, engine: EngineArguments) -> int:
-    """MTP layers that speculative decoding loads (0 without `--speculative-config` of an MTP method)."""
-    speculative = engine.speculative_config
-    if not speculative or not profile.draft_order:
-        return 0
-    method = str(speculative.get("method", ""))
-    return len(profile.draft_order) if method.endswith("mtp") or method == "deepseek_mtp" else 0
-
-
-def _terms(
-    question: Question, stage: int, device: Device, tensor_rank: int, batch: _Batch
-) -> tuple[Term, Term, Term, Term, Term]:
-    """Weights, what loading adds, activation peak, non-torch and CUDA graphs of one rank, in that order."""
-    profile, engine, parallelism = question.profile, question.engine, question.parallelism
-    split = split_of(
-        parallelism,
-        compute_capability=device.compute_capability,
-        language_model_only=engine.language_model_only or towers_left_out(profile, engine, question.version),
-        towers_data_parallel=engine.mm_encoder_tp_mode == "data",
-    )
-    split = replace(
-        split,
-        expert_rank=tensor_rank if split.expert_ranks > 1 else 0,
-        redundant_experts=engine.num_redundant_experts,
-    )
-    loaded = weights.rank_weights(
-        profile,
-        split,
-        stage=stage,
-        stages=parallelism.pipeline,
-        layer_partition=parallelism.layer_partition,
-        draft_layers=draft_layers(profile, engine),
-    )
-    setting = activation.RankSetting(
-        version=question.version,
-        engine=engine,
-        parallelism=parallelism,
-        stage=stage,
-        total_bytes=device.total_bytes,
-        device_name=device.name,
-        compute_capability=device.compute_capability,
-        backend=device.backend,
-        unified=device.unified,
-        max_num_batched_tokens=batch.tokens,
-        max_num_seqs=batch.sequences,
-    )
-    return (
-        _weights_term(loaded, profile, parallelism, stage),
-        _extra_term(question, split, loaded, stage, batch),
-        activation.activation_term(profile, setting),
-        activation.non_torch_term(profile, setting),
-        activation.cuda_graph_term(profile, setting),
-    )
-
-
-def _weights_term(
-    loaded: weights.RankWeights, profile: ModelProfile, parallelism: Parallelism, stage: int
-) -> Term:
-    basis = Basis.EXACT if profile.recognised else Basis.ASSUMED
-    return Term(
-        name="weights",
-        bytes=loaded.parameters,
-        basis=basis,
-        formula="embedding and head + decoder layers + towers + other parameters of this rank",
-        inputs=(
-            ("tensor parallel", parallelism.tensor),
-            ("pipeline stage", stage),
-            ("embedding and head", loaded.embedding),
-            ("decoder layers", loaded.layers),
-            ("of which experts", loaded.experts),
-            ("towers", loaded.towers),
-            ("other", loaded.other),
-        ),
-        source="parameters as the engine's model class creates them",
-    )
-
-
-def _extra_term(
-    question: Question, split: weights.Split, loaded: weights.RankWeights, stage: int, batch: _Batch
-) -> Term:
-    profile, parallelism, engine = question.profile, question.parallelism, question.engine
-    added = extra_bytes(
-        profile,
-        split,
-        stage=stage,
-        stages=parallelism.pipeline,
-        layer_partition=parallelism.layer_partition,
-        draft_layers=draft_layers(profile, engine),
-        batched_tokens=batch.tokens,
-        sequences=batch.sequences,
-        decode_tokens=1 + kv_pages.speculative_tokens(engine),
-        version=question.version,
-    )
-    rounding = rounding_bytes(
-        profile, split, stage=stage, stages=parallelism.pipeline, layer_partition=parallelism.layer_partition
-    )
-    parts = [("rotary and other buffers", loaded.buffers), *added, ("rounding of the allocator", rounding)]
-    offloaded = min(int(engine.cpu_offload_gb * GIB), loaded.parameters)
-    if offloaded:
-        parts.append(("moved to host memory by --cpu-offload-gb", -offloaded))
-    return Term(
-        name="weights, extra",
-        bytes=sum(size for _, size in parts),
-        basis=Basis.COMPUTED,
-        formula="buffers + copies and padding made after loading",
-        inputs=tuple(parts),
-        source="process_weights_after_loading of the engine's layers",
     )
 
 
@@ -338,6 +209,7 @@ def _rank_memory(
     needed: int,
 ) -> RankMemory:
     loaded, extra, peak, other, graphs = terms
+    parallelism = question.parallelism
     return RankMemory(
         rank=rank,
         stage=stage,
@@ -352,39 +224,14 @@ def _rank_memory(
         kv_cache_low=available[1],
         kv_cache_high=available[2],
         kv_needed_bytes=needed,
+        loading_peak_bytes=loading_peak(
+            question.profile,
+            split_seen(
+                question, device.readings[0], rank % (parallelism.tensor * parallelism.prefill_context)
+            ),
+            question.version,
+            stage=stage,
+            stages=parallelism.pipeline,
+            layer_partition=parallelism.layer_partition,
+        ),
     )
-
-
-def _answer(
-    question: Question,
-    memories: tuple[RankMemory, ...],
-    geometries: tuple[kv_cache.StageGeometry, ...],
-    settings: kv_cache.CacheSettings,
-    context: int,
-    largest: int,
-) -> EngineAnswer:
-    """The engine's verdict on one request of `context` tokens, judged on the likely figures."""
-    fixed = question.engine.kv_cache_memory_bytes
-    for memory in memories:
-        wanted = (fixed or 0) + sum(term.bytes for term in memory.terms)
-        if fixed is not None and wanted > memory.total_bytes:
-            return EngineAnswer(starts=False, check=StartCheck.LOADING, error=OUT_OF_MEMORY)
-    for memory in memories:
-        geometry = geometries[memory.stage]
-        usable = kv_cache.usable_bytes(geometry, memory.kv_cache_bytes, settings)
-        # Without a cache there is no such check in the engine, but the weights have to fit all the same.
-        if usable <= 0 if geometry.block_bytes else memory.kv_cache_bytes < 0:
-            return EngineAnswer(
-                starts=False, check=StartCheck.NO_KV_ROOM, error=no_room_line(question.version)
-            )
-    for memory in memories:
-        geometry = geometries[memory.stage]
-        usable = kv_cache.usable_bytes(geometry, memory.kv_cache_bytes, settings)
-        needed = geometry.blocks_for(context) * geometry.block_bytes
-        if needed > usable:
-            return EngineAnswer(
-                starts=False,
-                check=StartCheck.CONTEXT,
-                error=too_long_line(context, needed, usable, min(largest, context)),
-            )
-    return EngineAnswer(starts=True)

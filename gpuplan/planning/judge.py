@@ -10,13 +10,14 @@ from enum import StrEnum
 
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, StartCheck
 from gpuplan.domain.plan import Parallelism
-from gpuplan.engine import activation
+from gpuplan.engine import activation, shared_memory
 from gpuplan.engine.capability import unsupported
-from gpuplan.engine.divisibility import Rule, Violation, violations
+from gpuplan.engine.divisibility import Rule, Violation, grouped, violations
 from gpuplan.engine.startup import budget_bytes, free_memory_line, least_utilization, world_size_line
 from gpuplan.engine.weights import Split, rank_weights
-from gpuplan.planning.estimate import SHORTEST_USEFUL_CONTEXT, Question, estimate
+from gpuplan.planning.estimate import estimate
 from gpuplan.planning.offers import Device, Offer
+from gpuplan.planning.question import SHORTEST_USEFUL_CONTEXT, Question
 from gpuplan.planning.request import PlanRequest
 from gpuplan.units import ceil_div
 
@@ -25,6 +26,7 @@ class Lack(StrEnum):
     """What a rank is short of."""
 
     CLAIM = "claim"
+    LOADING = "loading"
     WEIGHTS = "weights"
     KV_FOR_CONTEXT = "kv_for_context"
     KV_FOR_CONCURRENCY = "kv_for_concurrency"
@@ -88,6 +90,11 @@ class Judge:
     _drivers: dict[str, str | None] = field(default_factory=dict)
 
     @property
+    def _replicas_together(self) -> int:
+        """Replicas whose ranks work together."""
+        return grouped(Parallelism(), self.request.profile, self.request.workload.engine).data
+
+    @property
     def claim_only(self) -> bool:
         return self.request.workload.vram_claim_bytes is not None
 
@@ -111,6 +118,7 @@ class Judge:
         """Bytes the engine's own process holds before it measures free memory; 0 when only a claim is known."""
         if self.claim_only:
             return 0
+        tensor *= self._replicas_together
         key = (device, tensor)
         known = self._overheads.get(key)
         if known is None:
@@ -119,6 +127,7 @@ class Judge:
                 compute_capability=device.compute_capability,
                 tensor=tensor,
                 version=self.request.version,
+                unified=shared_memory.counts(unified=device.unified, backend=device.backend),
             )
             self._overheads[key] = known
         return known
@@ -130,7 +139,7 @@ class Judge:
             return 0
         if self._weights is None:
             self._weights = rank_weights(profile, Split()).parameters
-        return self._weights // ranks
+        return self._weights // (ranks * self._replicas_together)
 
     def free_enough(self, offer: Offer, assessment: Assessment | None = None, *, tensor: int = 1) -> bool:
         """The engine's first check: the budget (or the need) is free on this card now."""
@@ -192,9 +201,7 @@ class Judge:
 
         Replicas share nothing; ranks of one mixture-of-experts server do.
         """
-        together = len(devices)
-        if self.request.profile.expert_count:
-            together *= max(self.request.workload.engine.data_parallel_size, 1)
+        together = len(devices) * self._replicas_together
         part = next((device.name for device in devices if device.slice), None) if together > 1 else None
         if part is None:
             return None
@@ -209,9 +216,10 @@ class Judge:
             engine = self.request.workload.engine
             known = violations(
                 self.request.profile,
-                parallelism,
+                grouped(parallelism, self.request.profile, engine),
                 language_model_only=engine.language_model_only,
                 towers_data_parallel=engine.mm_encoder_tp_mode == "data",
+                version=self.request.version,
             )
             self._rules[parallelism] = known
         return known
@@ -278,11 +286,12 @@ class Judge:
             profile=self.request.profile,
             engine=workload.engine,
             version=self.request.version,
-            parallelism=parallelism,
+            parallelism=grouped(parallelism, self.request.profile, workload.engine),
             devices=devices,
             utilization=self.request.utilization,
             context=context if isinstance(context, int) else None,
             concurrency=workload.concurrency or 1,
+            lessons=self.request.lessons,
         )
 
     def engine_answer(self, assessment: Assessment, offers: tuple[Offer, ...]) -> EngineAnswer:
@@ -313,6 +322,15 @@ def _shortfall(memory: MemoryEstimate, question: Question) -> Shortfall | None:
     fixed = question.engine.kv_cache_memory_bytes
     poorest = min(memory.ranks, key=lambda rank: rank.kv_cache_bytes)
     if memory.engine.check is StartCheck.NO_KV_ROOM or memory.engine.check is StartCheck.LOADING:
+        fullest = max(memory.ranks, key=lambda rank: rank.loading_bytes - rank.total_bytes)
+        if fullest.loading_bytes > fullest.total_bytes:
+            return Shortfall(
+                lack=Lack.LOADING,
+                need_bytes=fullest.loading_bytes,
+                have_bytes=fullest.total_bytes,
+                concurrency=question.concurrency,
+                **common | {"rank": fullest.rank},
+            )
         loading = memory.engine.check is StartCheck.LOADING
         beside = sum(term.bytes for term in poorest.terms)
         need, have = beside + memory.block_bytes, poorest.budget.bytes

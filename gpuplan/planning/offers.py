@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
+from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus, Kind
 from gpuplan.domain.plan import FunnelStep, Holding
 from gpuplan.planning.allocatable import NOTHING_OF_OURS, Ours, account, ours_by_gpu, ours_on
 from gpuplan.planning.launchable import blocking
@@ -22,6 +22,8 @@ class Device:
     unified: bool = False
     slice: bool = False
     """A MIG slice: a process sees one of them only, so it works alone."""
+    kinds: tuple[Kind, ...] = ()
+    """Where only the size is known: what it may be, the likeliest first."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -34,6 +36,20 @@ class Device:
 
     def __hash__(self) -> int:
         return self._hash
+
+    @property
+    def readings(self) -> "tuple[Device, ...]":
+        """The device as each kind it may be; itself alone where its kind is known."""
+        return tuple(
+            replace(
+                self,
+                name=kind.name,
+                compute_capability=kind.compute_capability,
+                unified=kind.unified,
+                kinds=(),
+            )
+            for kind in self.kinds
+        ) or (self,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +227,7 @@ def _device(gpu: Gpu, devices: _Devices) -> Device:
         gpu.backend,
         gpu.unified,
         gpu.parent is None,
+        gpu.kinds,
     )
     known = devices.get(key)
     if known is None:
@@ -222,6 +239,7 @@ def _device(gpu: Gpu, devices: _Devices) -> Device:
             backend=gpu.backend,
             unified=gpu.unified,
             slice=gpu.parent is not None,
+            kinds=gpu.kinds,
         )
     return known
 

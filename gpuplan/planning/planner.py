@@ -9,23 +9,43 @@ from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.plan import Candidate, FunnelStep, Plan, StrategyName, StrategyResult, Verdict
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
-from gpuplan.planning.estimate import draft_layers
+from gpuplan.planning.draft_notes import about_draft, draft_summary
 from gpuplan.planning.host_notes import about_hosts
 from gpuplan.planning.judge import Judge
+from gpuplan.planning.lesson_notes import about_lessons
 from gpuplan.planning.notes import annotated, with_reasons
 from gpuplan.planning.offers import Supply, supply_of
 from gpuplan.planning.ranking import sort_key
 from gpuplan.planning.remedies import find_remedies
 from gpuplan.planning.request import PlanRequest
 from gpuplan.planning.shapes import base
+from gpuplan.planning.speeds import Speeds
 from gpuplan.planning.strategies import data_parallel, manual, multi_host, single_gpu, single_host
+from gpuplan.planning.strategies.outcome import skipped
 from gpuplan.planning.usable import Hindrance
 
-STRATEGIES: dict[StrategyName, Callable[[Judge, Supply], StrategyResult]] = {
+Evaluate = Callable[[Judge, Supply], StrategyResult]
+
+
+def _of_one_replica(name: StrategyName, evaluate: Evaluate) -> Evaluate:
+    """A strategy that places one replica; skipped where one is only a share of its server."""
+
+    def evaluated(judge: Judge, supply: Supply) -> StrategyResult:
+        if data_parallel.shares_experts(judge):
+            copies = judge.request.workload.engine.data_parallel_size
+            return skipped(
+                name, f"one server of {copies} replicas holds the experts: they are placed together"
+            )
+        return evaluate(judge, supply)
+
+    return evaluated
+
+
+STRATEGIES: dict[StrategyName, Evaluate] = {
     StrategyName.MANUAL: manual.evaluate,
-    StrategyName.SINGLE_GPU: single_gpu.evaluate,
-    StrategyName.SINGLE_HOST: single_host.evaluate,
-    StrategyName.MULTI_HOST: multi_host.evaluate,
+    StrategyName.SINGLE_GPU: _of_one_replica(StrategyName.SINGLE_GPU, single_gpu.evaluate),
+    StrategyName.SINGLE_HOST: _of_one_replica(StrategyName.SINGLE_HOST, single_host.evaluate),
+    StrategyName.MULTI_HOST: _of_one_replica(StrategyName.MULTI_HOST, multi_host.evaluate),
     StrategyName.DATA_PARALLEL: data_parallel.evaluate,
 }
 
@@ -48,7 +68,8 @@ def plan(request: PlanRequest) -> Plan:
         )
         for result in evaluated
     )
-    results = tuple(annotated(request, result) for result in results)
+    speeds = Speeds(request=request)
+    results = tuple(annotated(request, speeds.told(result)) for result in results)
     recommended = recommend(request, results)
     made = Plan(
         request=request.echo,
@@ -61,7 +82,7 @@ def plan(request: PlanRequest) -> Plan:
         fleet_basis=request.fleet.basis.value,
         taken_at=request.fleet.taken_at,
     )
-    about = about_hosts(request.fleet, supply, candidate_of(made))
+    about = (*about_hosts(request.fleet, supply, candidate_of(made)), *about_lessons(request, made))
     return with_reasons(request, replace(made, facts=(*made.facts, *about)))
 
 
@@ -140,6 +161,7 @@ def model_summary(profile: ModelProfile) -> dict[str, object]:
         "kv_heads": profile.kv_heads,
         "experts": profile.expert_count or None,
         "checkpoint_bytes": profile.checkpoint_bytes,
+        **({} if profile.draft is None else {"draft": draft_summary(profile.draft)}),
     }
 
 
@@ -201,11 +223,7 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
         )
         for text in request.profile.assumptions
     )
-    draft = (request.workload.engine.speculative_config or {}).get("model")
-    if draft and not draft_layers(request.profile, request.workload.engine):
-        facts.append(
-            Fact(code="GP504", severity=Severity.WARNING, subject={"model": str(draft)[:100]}, figures={})
-        )
+    facts.extend(about_draft(request))
     return facts
 
 

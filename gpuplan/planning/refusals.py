@@ -29,6 +29,7 @@ RULE_CODES = {
 }
 LACK_CODES = {
     Lack.CLAIM: "GP202",
+    Lack.LOADING: "GP212",
     Lack.WEIGHTS: "GP203",
     Lack.KV_FOR_CONTEXT: "GP204",
     Lack.KV_FOR_CONCURRENCY: "GP205",
@@ -141,7 +142,7 @@ def _tried(judge: Judge, trial: Trial, passing: float) -> tuple[bool | None, dic
 
 
 def shortfall(assessment: Assessment, devices: Sequence[Device], subject: dict[str, Any]) -> Fact:
-    """GP202–GP207: need against have on the rank that is furthest short."""
+    """GP202–GP207, GP212: need against have on the rank that is furthest short."""
     short = assessment.shortfall
     if short is None:
         raise ValueError("an assessment that fits has no shortfall")
@@ -162,6 +163,7 @@ def shortfall(assessment: Assessment, devices: Sequence[Device], subject: dict[s
         figures |= {
             "budget_bytes": rank.budget.bytes,
             "weights_bytes": rank.weights.bytes + rank.weights_extra.bytes,
+            "loading_peak_bytes": rank.loading_peak_bytes,
             "activation_bytes": rank.activation.bytes,
             "kv_cache_bytes": rank.kv_cache_bytes,
             "kv_cache_low_bytes": rank.kv_cache_low,

@@ -98,7 +98,7 @@ def _few_of_each(supply: Supply) -> Supply:
 
 
 KV_CODES = {"GP204", "GP205", "GP206", "GP207"}
-MEMORY_CODES = KV_CODES | {"GP203"}
+MEMORY_CODES = KV_CODES | {"GP203", "GP212"}
 
 
 def _context(case: _Case) -> Iterator[Remedy]:

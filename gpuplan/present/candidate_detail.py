@@ -39,6 +39,7 @@ from gpuplan.present.terms import (
     row_line,
     summary,
 )
+from gpuplan.present.throughput_words import speed_parts
 from gpuplan.units import plural
 
 MOST_FINDINGS = 12
@@ -84,7 +85,7 @@ def detail(
     if candidate is None:
         return fitted((*parts, *refusals, *remedies, *_about_plan(plan, width)), width)
     fits = candidate.verdict is Verdict.FITS
-    memory = [*_memory(candidate, width), *_capacity(candidate, width)]
+    memory = [*_memory(candidate, width), *_capacity(candidate, width), *_speed(candidate, width)]
     trouble = [*_findings(candidate, width), *refusals, *remedies]
     parts += [*memory, *trouble] if fits else [*trouble, *memory]
     parts += _terms(plan, candidate, width)
@@ -259,6 +260,13 @@ def _remedies(result: StrategyResult, width: int) -> Iterator[Part]:
         below=tuple(parts),
         is_open=True,
     )
+
+
+def _speed(candidate: Candidate, width: int) -> Iterator[Part]:
+    parts = speed_parts(candidate, width)
+    if parts:
+        title = _title("Tokens per second", "an estimate; Enter opens what it rests on", width=width)
+        yield Part(key=("speed",), lines=title, below=parts, is_open=True)
 
 
 # ---------------------------------------------------------------------- terms and curve

@@ -60,6 +60,8 @@ def _options(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "--executor", request["executor"]
     if request.get("allow_overcommit"):
         yield "--allow-overcommit", True
+    if request.get("no_calibration"):
+        yield "--no-calibration", True
     for key, option in (
         ("category", "--category"),
         ("image", "--image"),

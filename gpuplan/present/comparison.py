@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from gpuplan.domain.plan import Candidate, PlacedGpu
+from gpuplan.domain.throughput import Throughput
 from gpuplan.present.capacity_curve import short_length
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, width_of, wrapped
 from gpuplan.present.findings import word
@@ -14,9 +15,11 @@ from gpuplan.present.plan_changes import signed_count
 from gpuplan.present.refusal_text import finding_lines
 from gpuplan.present.strategy_table import VERDICTS, where
 from gpuplan.present.terms import RankGroup, rank_groups, signed_gib
+from gpuplan.present.throughput_words import BOUNDS, rate, seconds
 
 SIDE_BY_SIDE = 100
 """Cells; narrower, B stands under A."""
+ALL_USERS = "all users"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ def comparison(a: Candidate, b: Candidate) -> tuple[Block, ...]:
     for first, second in zip_longest(rank_groups(a), rank_groups(b)):
         blocks.append(Block(title=_ranks(first, second), rows=tuple(_terms(first, second))))
     blocks.append(Block(title="capacity", rows=tuple(_capacity(a, b))))
+    blocks.append(Block(title="tokens per second (estimated)", rows=tuple(_speed(a, b))))
     blocks.append(Block(title="score (compared in this order)", rows=tuple(_score(a, b))))
     return tuple(block for block in blocks if block.rows)
 
@@ -210,6 +214,41 @@ def _at_once(name: str, a: float | None, b: float | None) -> Row:
     )
 
 
+def _speed(a: Candidate, b: Candidate) -> Iterator[Row]:
+    one, other = _figures(a), _figures(b)
+    if not one and not other:
+        return
+    for name in one or other:
+        first, second = one.get(name), other.get(name)
+        if isinstance(first, str) or isinstance(second, str):
+            yield Row(name=name, a=str(first or "–"), b=str(second or "–"))
+        else:
+            yield _rate(name, first, second)
+
+
+def _figures(candidate: Candidate) -> dict[str, float | str]:
+    told = candidate.throughput
+    if not isinstance(told, Throughput):
+        return {}
+    return {
+        "each user": told.decode.per_user,
+        ALL_USERS: told.decode.total,
+        "at": f"{count(told.decode.users)} x {count(told.decode.context)} tokens",
+        "bound by": BOUNDS[told.decode.bound],
+        "prompt tokens": told.prefill_tokens_per_second,
+        "first token of such a prompt": seconds(told.first_token_seconds),
+    }
+
+
+def _rate(name: str, a: float | None, b: float | None) -> Row:
+    difference = ""
+    if a is not None and b is not None:
+        difference = "±0" if rate(a) == rate(b) else ("+" if b > a else "−") + rate(abs(b - a))
+    return Row(
+        name=name, a="–" if a is None else rate(a), b="–" if b is None else rate(b), difference=difference
+    )
+
+
 def _score(a: Candidate, b: Candidate) -> Iterator[Row]:
     one, other = a.score, b.score
     yield Row(name="needs Ray", a="yes" if one.ray else "no", b="yes" if other.ray else "no")
@@ -218,6 +257,9 @@ def _score(a: Candidate, b: Candidate) -> Iterator[Row]:
     yield _number("hosts", one.hosts, other.hosts)
     yield _number("pipeline stages", one.stages, other.stages)
     yield _size("memory of the cards taken", one.total_bytes, other.total_bytes)
+    first, second = _figures(a).get(ALL_USERS), _figures(b).get(ALL_USERS)
+    if isinstance(first, float) and isinstance(second, float):
+        yield _rate("tokens/s of all users", first, second)
     yield _size("free on them now", one.free_bytes, other.free_bytes)
 
 

@@ -5,12 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.present import deploy_findings_changes, deploy_findings_order, host_findings, memory_findings
+from gpuplan.present import (
+    deploy_findings_changes,
+    deploy_findings_order,
+    host_findings,
+    learn_findings,
+    memory_findings,
+    shared_findings,
+)
 from gpuplan.present.deploy_findings_bringing import WORDS as BRINGING_WORDS
 from gpuplan.present.deploy_findings_diagnosis import WORDS as DIAGNOSIS_WORDS
 from gpuplan.present.deploy_findings_lifecycle import WORDS as LIFECYCLE_WORDS
-from gpuplan.present.numbers import count, gib, gpu_range, listed, percent, tokens
+from gpuplan.present.numbers import count, gib, listed, percent, tokens
+from gpuplan.present.subjects import place, shape
 from gpuplan.present.unreached import way_back
+from gpuplan.present.verify_findings import WORDS as VERIFY_WORDS
 from gpuplan.present.words import Worder, Words
 from gpuplan.units import plural
 
@@ -55,41 +64,13 @@ _BRIEF = {
     "GP201": "of free memory at start",
     "GP202": "for the claim",
     "GP203": "for weights and activation",
+    "GP212": "to load the weights",
     "GP204": "of KV cache for one request",
     "GP205": "of KV cache for that many requests",
     "GP206": "of KV cache for a useful context",
     "GP207": "at the safe end of the estimate",
     "GP302": "of host RAM",
 }
-
-
-def place(subject: Mapping[str, Any]) -> str:
-    """`h1 GPU 0-3`, `h1, h2 … 4 more`, as far as the subject names them."""
-    if "hosts" in subject:
-        names = listed(list(subject["hosts"]))
-        more = int(subject.get("more", 0))
-        names = f"{names} … {more} more" if more else names
-        gpus = subject.get("gpus")
-        return f"{names} GPU {gpu_range(gpus)}" if isinstance(gpus, (list, tuple)) else names
-    host = str(subject.get("host", "this hardware"))
-    gpus = subject.get("gpus")
-    if isinstance(gpus, (list, tuple)):
-        return f"{host} GPU {gpu_range(gpus)}"
-    if isinstance(gpus, int):
-        return f"{host} ({plural(gpus, 'GPU')})"
-    return host
-
-
-def shape(figures: Mapping[str, Any]) -> str:
-    """`TP 4 × PP 2`."""
-    words = [f"TP {figures.get('tensor', 1)}"]
-    if figures.get("pipeline", 1) > 1:
-        words.append(f"PP {figures['pipeline']}")
-    if figures.get("data", 1) > 1:
-        words.append(f"DP {figures['data']}")
-    if figures.get("expert"):
-        words.append("EP")
-    return " × ".join(words)
 
 
 def _engine_says(figures: Mapping[str, Any]) -> tuple[str, ...]:
@@ -267,6 +248,12 @@ def _few_hosts(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 
 def _few_replicas(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    if figures.get("together", 1) > 1:
+        return (
+            f"room for {figures['placed']} of {plural(figures['wanted'], 'replica')} on {plural(figures['gpus'], 'GPU')}",
+            ("the replicas of one server hold the experts together: all of them start or none",),
+            "fewer replicas (-- --data-parallel-size N) leave more experts to each rank: plan that, or add GPUs",
+        )
     return (
         f"room for {figures['placed']} of {plural(figures['wanted'], 'replica')} on {plural(figures['gpus'], 'GPU')}",
         ("every replica needs GPUs of its own",),
@@ -367,14 +354,6 @@ def _notice(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (str(figures["message"]), (), None)
 
 
-def _draft(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"the draft model {subject['model']} is not counted",
-        ("its weights and its KV cache come on top of every figure here",),
-        f"gpuplan estimate {subject['model']} says what it weighs; leave that much room",
-    )
-
-
 def _ray_needed(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"this placement needs Ray, which vLLM {figures['version']} images do not carry",
@@ -434,13 +413,15 @@ _WORDS: dict[str, Worder] = {
     "GP501": _unknown_architecture,
     "GP502": _assumption,
     "GP503": _notice,
-    "GP504": _draft,
+    **learn_findings.WORDS,
     **memory_findings.WORDS,
+    **shared_findings.WORDS,
     **host_findings.WORDS,
     **deploy_findings_changes.WORDS,
     **deploy_findings_order.WORDS,
     **LIFECYCLE_WORDS,
     **BRINGING_WORDS,
     **DIAGNOSIS_WORDS,
+    **VERIFY_WORDS,
 }
 CODES = tuple(sorted(_WORDS))

@@ -1,4 +1,4 @@
-"""Words about the state of a host, its GPUs and its Docker engine (GP601 to GP636): what is wrong, and the command that helps.
+"""Words about the state of a host, its GPUs and its Docker engine (GP601 to GP637): what is wrong, and the command that helps.
 
 The figures are those the probes give; one that is missing leaves a gap in the sentence, never a finding unsaid.
 """
@@ -205,6 +205,16 @@ def _unified(subject: Given, figures: Given) -> Words:
     )
 
 
+def _windows(subject: Given, _figures: Given) -> Words:
+    return told(
+        f"{_gpu(subject)}: Windows gives out its memory (WSL)",
+        (
+            "the engine finds about 1 GiB and 2 % of the card less than its total, whatever nvidia-smi calls free",
+        ),
+        "close programs that draw on Windows; -- --gpu-memory-utilization 0.9 or less",
+    )
+
+
 def _vgpu(subject: Given, figures: Given) -> Words:
     return told(
         f"{_gpu(subject)}: a virtual GPU, its memory is the part the hypervisor gives",
@@ -379,4 +389,5 @@ WORDS: dict[str, Worder] = {
     "GP634": _no_interface,
     "GP635": _no_such_gpu,
     "GP636": _unanswered,
+    "GP637": _windows,
 }

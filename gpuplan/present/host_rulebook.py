@@ -1,4 +1,4 @@
-"""A page for each state of a host: its GPUs (GP601 to GP620), its Docker engine (GP621 to GP629), the rest (GP631 to GP636)."""
+"""A page for each state of a host: its GPUs (GP601 to GP620), its Docker engine (GP621 to GP629), the rest (GP631 to GP637)."""
 
 from gpuplan.present.page import Page
 from gpuplan.present.page import page as _page
@@ -288,5 +288,14 @@ PAGES: tuple[Page, ...] = (
         "What depends on it is unknown, and treated so: never as zero, never as in order.",
         "The detail says what the host said. gpuplan probe asks again.",
         "probe rules",
+    ),
+    _page(
+        "GP637",
+        "Windows gives out the memory",
+        "The host is Linux under Windows (WSL); its GPU is driven by Windows.",
+        "CUDA reports all of the card as total but never has all of it free: the desktop and the driver keep half a GiB and "
+        "a fiftieth of the card at least, which the plan leaves alone. What nvidia-smi prints as free is not what CUDA finds.",
+        "Close programs that draw on Windows, and ask for a gpu-memory-utilization of 0.9 or less.",
+        "vLLM start-up logs under WSL: 1.05 GiB of 6.0, 1.33 of 15.99, 1.54 of 23.99, 1.64 of 31.84 gone",
     ),
 )

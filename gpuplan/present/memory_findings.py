@@ -2,6 +2,7 @@
 
 from gpuplan.present.holdings import is_named, sentence, way_out
 from gpuplan.present.numbers import count, gib, gpu_range, percent, tokens
+from gpuplan.present.subjects import place, shape
 from gpuplan.present.words import Given, Worder, Words, told
 from gpuplan.units import plural
 
@@ -48,6 +49,8 @@ def _lack(lack: Given) -> str:
     match lack["code"]:
         case None:
             return f"the weights alone need {need}{on}, the budget is {have}"
+        case "GP212":
+            return f"loading alone needs {need}{on}, the card has {have}"
         case "GP203":
             return f"weights and activation need {need}{on}, the budget is {have}"
         case "GP204":
@@ -133,9 +136,26 @@ def _not_launchable(subject: Given, figures: Given) -> Words:
     )
 
 
+def _too_big_to_load(subject: Given, figures: Given) -> Words:
+    peak = figures.get("loading_peak_bytes") or 0
+    while_loading = f", and {gib(peak)} more while they are converted" if peak else ""
+    line = figures.get("line")
+    return told(
+        f"{place(subject)}: {shape(figures)} needs {gib(figures['need_bytes'])} on {figures['device']} to load the weights, "
+        f"the card has {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
+        (
+            f"weights take {gib(figures['weights_bytes'])} on rank {figures['rank']}{while_loading}",
+            *((f"the engine would print: {line}",) if line else ()),
+        ),
+        "use more GPUs, larger cards"
+        + (", or a checkpoint that is quantized already" if peak else " or a quantized variant"),
+    )
+
+
 WORDS: dict[str, Worder] = {
     "GP201": _busy,
     "GP211": _unified,
+    "GP212": _too_big_to_load,
     "GP308": _slices,
     "GP404": _loading,
     "GP405": _full,

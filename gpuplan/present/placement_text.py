@@ -11,6 +11,7 @@ from gpuplan.present.findings import word
 from gpuplan.present.holdings import held_lines, is_shown
 from gpuplan.present.numbers import gib, times, tokens
 from gpuplan.present.refusal_text import finding_lines
+from gpuplan.present.throughput_words import throughput_lines
 from gpuplan.units import GIB
 
 
@@ -27,9 +28,11 @@ def shape_words(candidate: Candidate) -> str:
 
 
 def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) -> Iterator[Line]:
-    """One bar per GPU, then the cache in tokens and requests, then the candidate's own findings."""
+    """One bar per GPU, then the cache in tokens and requests, tokens per second, the candidate's own findings."""
     yield from bar_lines(candidate, width)
     yield from capacity_lines(candidate, width)
+    if candidate.memory is not None:
+        yield from throughput_lines(candidate, width)
     for fact in candidate.facts if findings and candidate.memory is not None else ():
         yield from finding_lines(word(fact), width)
 

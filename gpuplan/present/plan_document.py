@@ -12,9 +12,11 @@ from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
 from gpuplan.domain.plan import Candidate, FunnelStep, Plan, Remedy, StrategyResult
 from gpuplan.domain.secret_text import masked_words
+from gpuplan.domain.throughput import NoThroughput
 from gpuplan.present.findings import word
 from gpuplan.present.placement_document import PlacedHostDocument, placed_host
 from gpuplan.present.remedies import word_remedy
+from gpuplan.present.throughput_document import ThroughputDocument, throughput_document
 
 SCHEMA_VERSION = 1
 
@@ -110,14 +112,6 @@ class EngineDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ThroughputDocument:
-    """Tokens per second, with what the figure rests on."""
-
-    decode_tokens_per_second: float
-    basis: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CandidateDocument:
     """One placement."""
 
@@ -133,6 +127,8 @@ class CandidateDocument:
     concurrency_at: Mapping[str, float]
     block_size: int | None
     throughput: ThroughputDocument | None
+    throughput_unknown: str | None
+    """Why there is no estimate; null where there is one, and for what cannot run."""
     engine: EngineDocument
     vllm_args: tuple[str, ...]
     env: Mapping[str, str]
@@ -280,7 +276,10 @@ def candidate_document(candidate: Candidate) -> CandidateDocument:
         if memory is None
         else {str(length): round(n, 3) for length, n in memory.concurrency_at},
         block_size=None if memory is None else memory.block_size,
-        throughput=None,
+        throughput=throughput_document(candidate.throughput),
+        throughput_unknown=candidate.throughput.reason
+        if isinstance(candidate.throughput, NoThroughput)
+        else None,
         engine=EngineDocument(
             starts=candidate.engine.starts,
             error=candidate.engine.error,

@@ -1,11 +1,18 @@
 """A page per finding code: what it means, why it matters, what to do, where the rule comes from."""
 
-from gpuplan.present import deploy_rulebook_changes, deploy_rulebook_order, host_rulebook
+from gpuplan.present import (
+    deploy_rulebook_changes,
+    deploy_rulebook_order,
+    host_rulebook,
+    learn_findings,
+    shared_findings,
+)
 from gpuplan.present.deploy_rulebook_bringing import PAGES as BRINGING_PAGES
 from gpuplan.present.deploy_rulebook_diagnosis import PAGES as DIAGNOSIS_PAGES
 from gpuplan.present.deploy_rulebook_lifecycle import PAGES as LIFECYCLE_PAGES
 from gpuplan.present.page import Page
 from gpuplan.present.page import page as _page
+from gpuplan.present.verify_rulebook import PAGES as VERIFY_PAGES
 
 _PAGES = (
     _page(
@@ -236,6 +243,15 @@ _PAGES = (
         "vLLM utils/mem_utils.py, MemorySnapshot on integrated GPUs; vLLM issue 46307",
     ),
     _page(
+        "GP212",
+        "The weights do not go onto the card",
+        "While the model is loaded, a rank holds more than its card has: its weights, or its weights and what converting or "
+        "repacking them takes for a while.",
+        "The utilization does not matter here. The engine dies of CUDA's out-of-memory error while loading, before its own checks.",
+        "Use more GPUs, larger cards, or a checkpoint that is quantized already instead of converting while loading.",
+        "vLLM model_executor/model_loader and process_weights_after_loading of the layers",
+    ),
+    _page(
         "GP301",
         "Too few GPUs on a host",
         "The host has fewer usable GPUs than the shape takes.",
@@ -376,24 +392,19 @@ _PAGES = (
         "Read it.",
         "vLLM's arguments by version",
     ),
-    _page(
-        "GP504",
-        "Draft model not counted",
-        "Speculative decoding loads a second model, whose weights and cache are not part of the estimate.",
-        "The engine counts them as its own, so less is left for the KV cache than predicted.",
-        "Estimate the draft model by itself and leave that much room. MTP layers of the model's own checkpoint are counted.",
-        "vLLM v1/spec_decode",
-    ),
 )
 PAGES: dict[str, Page] = {
     page.code: page
     for page in (
         *_PAGES,
         *host_rulebook.PAGES,
+        *learn_findings.PAGES,
+        *shared_findings.PAGES,
         *deploy_rulebook_changes.PAGES,
         *deploy_rulebook_order.PAGES,
         *LIFECYCLE_PAGES,
         *BRINGING_PAGES,
         *DIAGNOSIS_PAGES,
+        *VERIFY_PAGES,
     )
 }

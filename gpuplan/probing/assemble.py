@@ -104,7 +104,7 @@ def assemble(entry: HostEntry, answers: Answers) -> Host:
         ram_total_bytes=machine.ram_total_bytes,
         ram_available_bytes=machine.ram_available_bytes,
         link=_link(links),
-        facts=replace(facts, conditions=_of_host(entry, (*facts.conditions, *_unified(gpus, machine)))),
+        facts=replace(facts, conditions=_of_host(entry, (*facts.conditions, *_shared(gpus, machine)))),
     )
 
 
@@ -175,6 +175,15 @@ def _named(process: GpuProcess, containers: Mapping[str, str]) -> GpuProcess:
     if process.container is None:
         return process
     return replace(process, container=containers.get(process.container, process.container[:12]))
+
+
+def _shared(gpus: Iterable[Gpu], machine: host.HostReport) -> Iterator[Fact]:
+    """GP637 for GPUs whose memory Windows gives out, GP619 for those without memory of their own."""
+    if (machine.os or "").endswith("(WSL)"):
+        for gpu in gpus:
+            if gpu.backend == "cuda":
+                yield Fact(code="GP637", severity=Severity.WARNING, subject={"gpu": gpu.index}, figures={})
+    yield from _unified(gpus, machine)
 
 
 def _unified(gpus: Iterable[Gpu], machine: host.HostReport) -> Iterator[Fact]:

@@ -38,6 +38,7 @@ class RequestKeys(TypedDict):
     labels: Names
     gpus: Names
     allow_overcommit: Flag
+    no_calibration: NotRequired[Flag]
     engine_args: Texts
 
 

@@ -217,6 +217,7 @@ PLAN = table(
         "placement": Key(TEXT, "spread or binpack."),
         "executor": Key(TEXT, "auto, ray or mp."),
         "no-distributed": Key(TRUTH, "Keep a replica on one host."),
+        "no-calibration": Key(TRUTH, "Ignore what earlier starts measured."),
         "allow-overcommit": Key(TRUTH, "Recommend a selection that does not fit, too."),
         "category": Key(TEXT, "llm, embedding, reranker, speech_to_text, text_to_speech, image, omni."),
         "image": Key(TEXT, "Container image."),

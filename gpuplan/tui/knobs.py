@@ -32,6 +32,7 @@ class Knobs:
     placement: str = ""
     executor: str = ""
     no_distributed: bool = False
+    no_calibration: bool = False
     allow_overcommit: bool = False
     strategies: str = ""
     """Names with spaces between them."""
@@ -146,6 +147,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob(
         field="cpu_offload_gb", label="CPU offload GiB", option="--cpu-offload-gb", engine=True, default="0"
     ),
+    Knob(field="no_calibration", label="ignore measurements", option="--no-calibration", kind=Kind.SWITCH),
     Knob(field="vram_claim", label="VRAM claim", option="--vram-claim", default="estimated"),
     Knob(field="ram_claim", label="RAM claim", option="--ram-claim", default="estimated"),
     Knob(field="extra", label=EXTRA_ARGUMENTS, option="", default="any other, as for vllm serve"),
@@ -170,6 +172,7 @@ def options_of(knobs: Knobs) -> ServingOptions:
         ram_claim=knobs.ram_claim.strip() or None,
         allow_overcommit=knobs.allow_overcommit,
         no_distributed=knobs.no_distributed,
+        no_calibration=knobs.no_calibration,
         strategies=tuple(knobs.strategies.replace(",", " ").split()),
         gpus=knobs.gpus,
         engine_args=(*_engine_words(knobs), *_extra_words(knobs.extra)),
@@ -232,6 +235,7 @@ def knobs_of(options: ServingOptions) -> Knobs:
         ram_claim=options.ram_claim or "",
         allow_overcommit=options.allow_overcommit,
         no_distributed=options.no_distributed,
+        no_calibration=options.no_calibration,
         strategies=" ".join(options.strategies),
         gpus=options.gpus,
         extra=shlex.join(extra),

@@ -24,6 +24,7 @@ UPDATE = os.environ.get("GPUPLAN_UPDATE_GOLDEN", "0") not in {"", "0"}
 EXAMPLE = "-i inventory.example.yaml --no-probe"
 MIXED = "--snapshot tests/golden/cases/fleets/mixed.json"
 BUSY = "--snapshot tests/golden/cases/fleets/busy.json"
+WIDE = "-i tests/golden/cases/fleets/four-h100-hosts.yaml --no-probe"
 LAB = "-i tests/golden/cases/fleets/lab.yaml --no-probe"
 
 COMMANDS = {
@@ -35,6 +36,24 @@ COMMANDS = {
         f"plan Qwen/Qwen3-32B {EXAMPLE} -- --gpu-memory-utilization 0.85 --kv-cache-dtype fp8 -tp 2"
     ),
     "plan-two-hosts": f"plan deepseek-ai/DeepSeek-R1 {EXAMPLE} --label zone=a --context 16k",
+    "plan-experts-over-replicas": (
+        f"plan deepseek-ai/DeepSeek-R1 {WIDE} -- "
+        "--data-parallel-size 4 --tensor-parallel-size 8 --enable-expert-parallel"
+    ),
+    "plan-experts-too-few-hosts": (
+        f"plan deepseek-ai/DeepSeek-R1 {WIDE} --host h1 --host h2 --host h3 -- "
+        "--data-parallel-size 4 --tensor-parallel-size 8 --enable-expert-parallel"
+    ),
+    "estimate-draft": (
+        "estimate Qwen/Qwen3-32B --gpu H100 -- --speculative-config.method eagle3 "
+        "--speculative-config.model tests/golden/cases/fleets/eagle3.json "
+        "--speculative-config.num_speculative_tokens 3"
+    ),
+    "estimate-draft-unread": (
+        "estimate Qwen/Qwen3-32B --gpu H100 -- --speculative-config.method eagle3 "
+        "--speculative-config.model tests/golden/cases/fleets/none.json "
+        "--speculative-config.num_speculative_tokens 3"
+    ),
     "plan-no-fit": f"plan deepseek-ai/DeepSeek-R1 {LAB}",
     "plan-quantized-sibling": f"plan Qwen/Qwen3-32B {LAB} --context 16k",
     "plan-replicas": f"plan Qwen/Qwen3-32B {EXAMPLE} --replicas 3 --placement binpack --context 8k",

@@ -13,7 +13,19 @@ PROMPT = "$ gpuplan "
 DEAD_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"}
 
 
-NEEDS_HOSTS = ("init", "probe", "check", "plan", "deploy", "status", "logs", "restart", "stop", "unlock")
+NEEDS_HOSTS = (
+    "init",
+    "probe",
+    "check",
+    "plan",
+    "deploy",
+    "status",
+    "logs",
+    "restart",
+    "stop",
+    "unlock",
+    "verify",
+)
 
 
 def examples() -> list[str]:

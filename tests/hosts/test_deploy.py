@@ -29,6 +29,7 @@ def test_one_host_serves_and_a_second_deploy_changes_nothing(site: Site) -> None
     assert json.loads(answered)["choices"], "the address that was printed answers"
     assert first.last["predicted"]["weights_bytes"] > 0
     assert first.last["actual"]["kv_cache_tokens"] > 0
+    assert "GP880" in first.codes, "what it printed was learned"
 
     again = site.deploy()
     assert "GP811" in again.codes

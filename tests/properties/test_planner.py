@@ -19,8 +19,9 @@ from gpuplan.engine.versions import DEFAULT
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.operations.models import Model
 from gpuplan.operations.plan import ServingOptions, plan_model, workload_of
-from gpuplan.planning.estimate import Question, estimate
+from gpuplan.planning.estimate import estimate
 from gpuplan.planning.offers import Device
+from gpuplan.planning.question import Question
 from gpuplan.present.plan_document import plan_document
 from gpuplan.units import GIB
 

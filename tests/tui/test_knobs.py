@@ -35,6 +35,7 @@ FULL = Knobs(
     placement="binpack",
     executor="ray",
     no_distributed=True,
+    no_calibration=True,
     allow_overcommit=True,
     strategies="single_host multi_host",
     category="embedding",

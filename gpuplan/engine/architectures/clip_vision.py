@@ -12,6 +12,7 @@ from gpuplan.engine.architectures.wrapping import repeated, tower_buffer, tower_
 
 MOST_SIDE = 1 << 16
 INTEGER = 8
+ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,12 @@ def clip_tower(
     used: int | None = None,
     post_norm: bool | None = None,
     head: bool = False,
+    any_width: bool = False,
 ) -> tuple[ResidentPart, ...]:
     """The tower at `path` (`vision_tower.vision_model`), with the first `used` of its layers.
 
     `post_norm`: None as vLLM decides (only where all layers are used). `head`: SigLIP's pooling head.
+    `any_width`: its class quantizes MLPs of any width; SigLIP's only where both widths are multiples of 64.
     """
     count = tower.layers if used is None else min(used, tower.layers)
     hidden = tower.hidden
@@ -104,20 +107,34 @@ def clip_tower(
         parts.append(context.norm("class embedding, pre norm", 3 * hidden))
     if post_norm if post_norm is not None else count == tower.layers:
         parts.append(context.norm("post norm", hidden, bias=True))
-    parts += _layers(context, tower, f"{path}.encoder.layers", count)
+    fits = tower.class_token or any_width or tower.hidden % ALIGNED == tower.wide % ALIGNED == 0
+    quantized = fits or context.quantizer.name in {"bitsandbytes", "torchao"}
+    parts += _layers(context, tower, f"{path}.encoder.layers", count, quantized=quantized)
     if head:
-        parts += _pooling_head(context, tower, f"{path}.head")
+        parts += _pooling_head(context, tower, f"{path}.head", quantized=quantized)
     positions = Tensor(name="position ids", partition=Partition(units=tower.positions), itemsize=INTEGER)
     return (*tower_parts(parts), tower_buffer(positions))
 
 
-def _layers(context: Context, tower: Tower, path: str, count: int) -> list[Part]:
+def _layers(context: Context, tower: Tower, path: str, count: int, *, quantized: bool) -> list[Part]:
     if context.quantizer.name is None:
-        return list(_layer(context, tower, f"{path}.0") * count)
-    return [part for index in range(count) for part in _layer(context, tower, f"{path}.{index}")]
+        return list(_layer(context, tower, f"{path}.0", quantized=quantized) * count)
+    return [
+        part
+        for index in range(count)
+        for part in _layer(context, tower, f"{path}.{index}", quantized=quantized)
+    ]
 
 
-def _layer(context: Context, tower: Tower, path: str) -> tuple[Part, ...]:
+def _mlp(context: Context, tower: Tower, path: str, *, quantized: bool) -> tuple[Part, ...]:
+    hidden, wide = tower.hidden, tower.wide
+    return (
+        context.linear(f"{path}.mlp.fc1", hidden, wide, Shard.COLUMN, bias=True, quantized=quantized),
+        context.linear(f"{path}.mlp.fc2", wide, hidden, Shard.ROW, bias=True, quantized=quantized),
+    )
+
+
+def _layer(context: Context, tower: Tower, path: str, *, quantized: bool) -> tuple[Part, ...]:
     one = Partition(units=tower.heads, unit_size=tower.hidden // tower.heads)
     linears = (
         context.linear(
@@ -129,17 +146,15 @@ def _layer(context: Context, tower: Tower, path: str) -> tuple[Part, ...]:
             fused=("q_proj", "k_proj", "v_proj"),
         ),
         context.linear(f"{path}.self_attn.out_proj", one, tower.hidden, Shard.ROW, bias=True),
-        context.linear(f"{path}.mlp.fc1", tower.hidden, tower.wide, Shard.COLUMN, bias=True),
-        context.linear(f"{path}.mlp.fc2", tower.wide, tower.hidden, Shard.ROW, bias=True),
+        *_mlp(context, tower, path, quantized=quantized),
     )
     return (*repeated(linears, "vision"), context.norm("layer norms", 2 * tower.hidden, bias=True))
 
 
-def _pooling_head(context: Context, tower: Tower, path: str) -> tuple[Part, ...]:
+def _pooling_head(context: Context, tower: Tower, path: str, *, quantized: bool) -> tuple[Part, ...]:
     """Attention pooling with a probe; its attention is torch's own, whole on every rank."""
     hidden = tower.hidden
     return (
         context.norm("probe, attention, norm", hidden + 4 * hidden * (hidden + 1) + 2 * hidden),
-        context.linear(f"{path}.mlp.fc1", hidden, tower.wide, Shard.COLUMN, bias=True),
-        context.linear(f"{path}.mlp.fc2", tower.wide, hidden, Shard.ROW, bias=True),
+        *_mlp(context, tower, path, quantized=quantized),
     )

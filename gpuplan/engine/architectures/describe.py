@@ -81,6 +81,7 @@ def describe(
         longest_context=_longest_context(blueprint, view),
         encoders=blueprint.encoders,
         quantization=quantizer.name,
+        quantized_while_loading=quantizer.while_loading,
         kv_cache_dtype=blueprint.kv_cache_dtype or quantizer.kv_cache_dtype,
         supports_pipeline=blueprint.supports_pipeline,
         pooling=pooling or blueprint.pooling,

@@ -1,6 +1,6 @@
-"""GLM-4.1V, GLM-4.5V and GLM-4.6V: a tower of any image size whose merger is a gated MLP.
+"""GLM-4.1V, GLM-4.5V, GLM-4.6V and GLM-OCR: a tower of any image size whose merger is a gated MLP.
 
-vLLM 0.32: vllm/model_executor/models/glm4_1v.py.
+vLLM 0.32: vllm/model_executor/models/{glm4_1v,glm_ocr}.py.
 """
 
 from gpuplan.domain.model import Encoder, Part, Partition, Shard, Tensor
@@ -32,14 +32,18 @@ def build_glm4v(context: Context) -> Blueprint:
     patch = vision.integer("patch_size", default=14, most=4096)
     merge = vision.integer("spatial_merge_size", default=2, most=64)
     side = vision.integer("image_size", default=336, least=patch, most=1 << 16) // patch
-    parts: list[Part] = [_stem(context, vision, hidden, patch, side, merge, out)]
+    reads = "GlmOcr" in context.architecture
+    wide = vision.integer("intermediate_size", default=4096 if reads else 13696)
+    parts: list[Part] = [_stem(context, vision, hidden, patch, side, merge, out, learned=not reads)]
     for index in range(depth):
-        parts += _block(context, f"visual.blocks.{index}", hidden, heads, out)
-    parts += _merger(context, out, vision.integer("intermediate_size", default=13696))
+        path = f"visual.blocks.{index}"
+        parts += _block(context, path, hidden, heads, wide if reads else out, normed=reads)
+    parts += _merger(context, out, view.integer("intermediate_size") if reads else wide)
     buffers = Tensor(
         name="rotary cache, position ids",
         partition=Partition(
-            units=ROTARY_POSITIONS * (hidden // heads // 2) * context.itemsize + side * side * POSITION_BYTES
+            units=ROTARY_POSITIONS * (hidden // heads // 2) * context.itemsize
+            + (0 if reads else side * side * POSITION_BYTES)
         ),
         itemsize=1,
     )
@@ -56,23 +60,36 @@ def build_glm4v(context: Context) -> Blueprint:
 
 
 def _stem(
-    context: Context, vision: ConfigView, hidden: int, patch: int, side: int, merge: int, out: int
+    context: Context,
+    vision: ConfigView,
+    hidden: int,
+    patch: int,
+    side: int,
+    merge: int,
+    out: int,
+    *,
+    learned: bool,
 ) -> Part:
-    """Patches, positions, norms and the convolution that joins neighbours, whole on every rank."""
+    """Patches, norms and the convolution that joins neighbours, whole on every rank; `learned`: positions too."""
     channels = vision.integer("in_channels", default=3, most=64)
     kernel = vision.integer("temporal_patch_size", default=2, most=64) * channels * patch * patch
-    units = (kernel + 1) * hidden + side * side * hidden + 2 * hidden + (merge * merge * hidden + 1) * out
+    positions = side * side * hidden + hidden if learned else 0
+    units = (kernel + 1) * hidden + positions + hidden + (merge * merge * hidden + 1) * out
     return context.norm("patches, positions, norms, downsample", units)
 
 
-def _block(context: Context, path: str, hidden: int, heads: int, wide: int) -> tuple[Part, ...]:
+def _block(
+    context: Context, path: str, hidden: int, heads: int, wide: int, *, normed: bool = False
+) -> tuple[Part, ...]:
+    """`normed`: GLM-OCR's norms of query and key, and its biases."""
     one = Partition(units=heads, unit_size=hidden // heads)
     linears = (
-        context.linear(f"{path}.attn.qkv", hidden, (one, one, one), Shard.COLUMN),
-        context.linear(f"{path}.attn.proj", one, hidden, Shard.ROW),
-        *context.gated_mlp(f"{path}.mlp", hidden, wide),
+        context.linear(f"{path}.attn.qkv", hidden, (one, one, one), Shard.COLUMN, bias=normed),
+        context.linear(f"{path}.attn.proj", one, hidden, Shard.ROW, bias=normed),
+        *context.gated_mlp(f"{path}.mlp", hidden, wide, bias=normed),
     )
-    return (*repeated(linears, "vision"), context.norm("norm1, norm2", 2 * hidden))
+    inner = 2 * (hidden // heads) if normed else 0
+    return (*repeated(linears, "vision"), context.norm("norm1, norm2, q_norm, k_norm", 2 * hidden + inner))
 
 
 def _merger(context: Context, hidden: int, wide: int) -> tuple[Part, ...]:
@@ -86,4 +103,5 @@ def _merger(context: Context, hidden: int, wide: int) -> tuple[Part, ...]:
 BUILDERS: dict[str, Builder] = {
     "Glm4vForConditionalGeneration": build_glm4v,
     "Glm4vMoeForConditionalGeneration": build_glm4v,
+    "GlmOcrForConditionalGeneration": build_glm4v,
 }

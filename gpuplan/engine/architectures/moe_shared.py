@@ -415,6 +415,7 @@ BUILDERS: dict[str, Builder] = {
     "AfmoeForCausalLM": build_afmoe,
     "BailingMoeForCausalLM": build_bailing_moe,
     "BailingMoeV2ForCausalLM": build_bailing_moe,
+    "SarvamMoEForCausalLM": build_bailing_moe,
     "GraniteMoeForCausalLM": build_granite_moe,
     "GraniteMoeSharedForCausalLM": build_granite_moe,
     "DbrxForCausalLM": build_dbrx,

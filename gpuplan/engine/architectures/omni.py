@@ -9,8 +9,9 @@ from gpuplan.domain.model import Encoder, Part, Partition, ResidentPart, Shard, 
 from gpuplan.engine.architectures.audio import whole_encoder
 from gpuplan.engine.architectures.config_view import ConfigView
 from gpuplan.engine.architectures.context import MOST_LAYERS, Blueprint, Builder, Context
-from gpuplan.engine.architectures.dense import build_qwen2
+from gpuplan.engine.architectures.dense import build_qwen2, build_qwen3
 from gpuplan.engine.architectures.moe import build_qwen3_moe
+from gpuplan.engine.architectures.quantizer import NoQuantizer
 from gpuplan.engine.architectures.qwen_vision import qwen3_vision
 from gpuplan.engine.architectures.qwen_vl import mrope, qwen2_5_tower, text_of
 from gpuplan.engine.architectures.rotary import MROPE_TIMES
@@ -60,6 +61,14 @@ def build_qwen3_omni(context: Context) -> Blueprint:
     return with_towers(context, builder, view, (*ears, *eyes), (watcher, listener))
 
 
+def build_qwen3_asr(context: Context) -> Blueprint:
+    """Qwen3-ASR: the same audio encoder, never quantized, before Qwen3."""
+    context = _thinker(context)
+    plain = replace(context, quantizer=NoQuantizer())
+    ears, listener = _qwen3_audio(plain, context.config.view("audio_config"))
+    return with_towers(context, mrope(build_qwen3), text_of(context), ears, (listener,))
+
+
 def _qwen3_audio(context: Context, audio: ConfigView) -> tuple[tuple[ResidentPart, ...], Encoder]:
     hidden = audio.integer("d_model", default=1280)
     heads = audio.integer("encoder_attention_heads", default=20)
@@ -103,4 +112,6 @@ BUILDERS: dict[str, Builder] = {
     "Qwen2_5OmniModel": build_qwen2_5_omni,
     "Qwen2_5OmniForConditionalGeneration": build_qwen2_5_omni,
     "Qwen3OmniMoeForConditionalGeneration": build_qwen3_omni,
+    "Qwen3ASRForConditionalGeneration": build_qwen3_asr,
+    "Qwen3ASRRealtimeGeneration": build_qwen3_asr,
 }

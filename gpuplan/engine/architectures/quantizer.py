@@ -24,6 +24,8 @@ class Quantizer(Protocol):
     kv_cache_dtype: str | None
     """What `--kv-cache-dtype auto` becomes; None: the model's own type."""
     assumptions: tuple[str, ...]
+    while_loading: bool
+    """The checkpoint is not quantized: it is loaded in its own type first."""
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
         """Scheme of the linear layer at `path`; `fused`: the checkpoint's names of what it stacks."""

@@ -112,8 +112,10 @@ def build_qwen2_5_vl(context: Context) -> Blueprint:
     return with_towers(context, mrope(build_qwen2), text_of(context), towers, (encoder,))
 
 
-def qwen2_5_tower(context: Context) -> tuple[tuple[ResidentPart, ...], Encoder]:
-    """The tower of Qwen2.5-VL and Qwen2.5-Omni with its facts for the profile run."""
+def qwen2_5_tower(
+    context: Context, *, kv_heads: int | None = None
+) -> tuple[tuple[ResidentPart, ...], Encoder]:
+    """The tower of Qwen2.5-VL and Qwen2.5-Omni with its facts for the profile run; `kv_heads`: fewer of them."""
     vision = context.config.view("vision_config")
     hidden = vision.integer("hidden_size", default=1280)
     tower = _tower(
@@ -123,7 +125,7 @@ def qwen2_5_tower(context: Context) -> tuple[tuple[ResidentPart, ...], Encoder]:
     for index in range(tower.depth):
         path = f"visual.blocks.{index}"
         parts += [
-            *_attention(context, tower, f"{path}.attn"),
+            *_attention(context, tower, f"{path}.attn", kv_heads=kv_heads),
             *repeated(context.gated_mlp(f"{path}.mlp", hidden, tower.wide, bias=True), "vision"),
             context.norm("norm1, norm2", 2 * hidden),
         ]
@@ -163,10 +165,13 @@ def _patches(context: Context, tower: _Tower) -> tuple[Part, ...]:
     )
 
 
-def _attention(context: Context, tower: _Tower, path: str, *, bias: bool = True) -> tuple[Part, ...]:
+def _attention(
+    context: Context, tower: _Tower, path: str, *, bias: bool = True, kv_heads: int | None = None
+) -> tuple[Part, ...]:
     one = Partition(units=tower.heads, unit_size=tower.hidden // tower.heads)
+    kv = one if kv_heads is None else replace(one, units=kv_heads, replicable=True)
     qkv = context.linear(
-        f"{path}.qkv", tower.hidden, (one, one, one), Shard.COLUMN, bias=bias, fused=("q", "k", "v")
+        f"{path}.qkv", tower.hidden, (one, kv, kv), Shard.COLUMN, bias=bias, fused=("q", "k", "v")
     )
     return repeated((qkv, context.linear(f"{path}.proj", one, tower.hidden, Shard.ROW, bias=bias)), "vision")
 

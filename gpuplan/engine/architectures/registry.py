@@ -34,6 +34,22 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "MiMoForCausalLM",
         "Qwen3ForCausalLM",
     ),
+    "drafts": (
+        "EagleLlamaForCausalLM",
+        "Eagle3LlamaForCausalLM",
+        "LlamaForCausalLMEagle3",
+        "Eagle3MiniMaxM2ForCausalLM",
+        "Eagle3Qwen2_5vlForCausalLM",
+        "Eagle3Qwen3vlForCausalLM",
+        "Eagle3Qwen3ForCausalLM",
+        "PEagleDraftModel",
+        "PeagleLlamaForCausalLM",
+        "PeagleQwen3ForCausalLM",
+        "DFlashDraftModel",
+        "MuseGlimmerAssistantModel",
+        "DFlashMuseGlimmerAssistantModel",
+        "MedusaModel",
+    ),
     "encoders": (
         "BertModel",
         "BertForMaskedLM",
@@ -78,6 +94,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "glm_vision": (
         "Glm4vForConditionalGeneration",
         "Glm4vMoeForConditionalGeneration",
+        "GlmOcrForConditionalGeneration",
     ),
     "gpt_oss": ("GptOssForCausalLM",),
     "gpt_style": (
@@ -137,6 +154,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "MiMoV2ForCausalLM",
     ),
     "minicpm3": ("MiniCPM3ForCausalLM",),
+    "minicpm_v": (
+        "MiniCPMV",
+        "MiniCPMO",
+    ),
     "minimax": (
         "MiniMaxM2ForCausalLM",
         "MiniMaxM3SparseForCausalLM",
@@ -183,6 +204,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "PhiMoEForCausalLM",
         "OlmoeForCausalLM",
     ),
+    "moe_more": (
+        "HYV3ForCausalLM",
+        "Param2MoEForCausalLM",
+        "SarvamMLAForCausalLM",
+        "Cohere2MoeForCausalLM",
+        "Step3TextForCausalLM",
+    ),
     "moe_shared": (
         "Glm4MoeForCausalLM",
         "Ernie4_5_MoeForCausalLM",
@@ -191,6 +219,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "AfmoeForCausalLM",
         "BailingMoeForCausalLM",
         "BailingMoeV2ForCausalLM",
+        "SarvamMoEForCausalLM",
         "GraniteMoeForCausalLM",
         "GraniteMoeSharedForCausalLM",
         "DbrxForCausalLM",
@@ -206,6 +235,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "Qwen2_5OmniModel",
         "Qwen2_5OmniForConditionalGeneration",
         "Qwen3OmniMoeForConditionalGeneration",
+        "Qwen3ASRForConditionalGeneration",
+        "Qwen3ASRRealtimeGeneration",
     ),
     "qwen3_next": (
         "Qwen3NextForCausalLM",
@@ -220,6 +251,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "Qwen3VLForConditionalGeneration",
         "Qwen3VLMoeForConditionalGeneration",
         "DotsOCRForCausalLM",
+    ),
+    "retired": (
+        "AquilaModel",
+        "AquilaForCausalLM",
+        "InternLMForCausalLM",
+        "XverseForCausalLM",
+        "BaiChuanForCausalLM",
+        "BaichuanForCausalLM",
+        "Dots1ForCausalLM",
+        "TeleChatForCausalLM",
     ),
     "transformers_models": (
         "ArceeForCausalLM",
@@ -238,6 +279,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "SmolLM3ForCausalLM",
         "Starcoder2ForCausalLM",
         "VaultGemmaForCausalLM",
+    ),
+    "vision_more": (
+        "Ernie4_5_VLMoeForConditionalGeneration",
+        "Exaone4_5_ForConditionalGeneration",
+        "OpenCUAForConditionalGeneration",
+        "Step3VLForConditionalGeneration",
     ),
     "vision_language": (
         "InternVLChatModel",

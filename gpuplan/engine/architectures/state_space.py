@@ -185,7 +185,8 @@ def delta_net(context: Context, path: str, size: DeltaNet) -> Mixer:
     keys = Partition(units=size.key_heads, unit_size=size.key_size)
     values = Partition(units=size.value_heads, unit_size=size.value_size)
     width = 2 * keys.size + values.size
-    qkvz, ba = (keys, keys, values, values), (size.value_heads, size.value_heads)
+    qkvz: tuple[Partition, ...] = (keys, keys, values, values)
+    ba: tuple[Partition, ...] = (Partition(units=size.value_heads),) * 2
     stacked: dict[str, tuple[str, ...]] = {
         "qkvz": ("in_proj_qkv", "in_proj_z"),
         "ba": ("in_proj_b", "in_proj_a"),
@@ -193,6 +194,11 @@ def delta_net(context: Context, path: str, size: DeltaNet) -> Mixer:
     gates = Shard.COLUMN
     if size.interleaved:
         stacked = {"qkvz": (), "ba": ()}
+        group = (2 * width - 2 * keys.size) // size.key_heads
+        qkvz, ba = (
+            (Partition(units=size.key_heads, unit_size=group),),
+            (Partition(units=2 * size.value_heads),),
+        )
     elif context.quantizer.name in REPLICATED_GATES:
         gates = Shard.REPLICATED
     parts = (

@@ -168,7 +168,9 @@ def build_idefics3(context: Context) -> Blueprint:
     tower = tower_of(config.view("vision_config"), clip=False)
     scale = config.integer("scale_factor", default=2, most=4096)
     path = "model.vision_model"
-    towers = tuple(part for part in clip_tower(context, tower, path, post_norm=True) if not part.buffer)
+    towers = tuple(
+        part for part in clip_tower(context, tower, path, post_norm=True, any_width=True) if not part.buffer
+    )
     joined = tower.hidden * scale * scale
     connector = context.linear(
         "model.connector.modality_projection.proj", joined, view.integer("hidden_size"), Shard.REPLICATED

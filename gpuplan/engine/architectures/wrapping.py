@@ -21,6 +21,7 @@ class PrefixedQuantizer:
         self.name = whole.name
         self.kv_cache_dtype = whole.kv_cache_dtype
         self.assumptions = whole.assumptions
+        self.while_loading = whole.while_loading
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
         return self.whole.linear(f"{self.prefix}{path}", fused)

@@ -1,7 +1,8 @@
 """Replicas: N copies on disjoint GPUs, each checked by itself (S0 corrections 1 and 9, S3.2).
 
-A dense model's replicas are N independent servers; a mixture-of-experts model may run as ranks of one server when the
-user gives `--data-parallel-size`.
+A dense model's replicas are N independent servers. With `--data-parallel-size` those of a mixture of experts are one
+server: attention stands whole in each replica, the experts are spread over the ranks of all, so no rank is what it
+would be alone and all replicas are placed or none (vLLM `FusedMoEParallelConfig.make`).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from dataclasses import replace
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.plan import Candidate, Parallelism, Role, Score, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import Placement
+from gpuplan.engine.divisibility import grouped, split_of
+from gpuplan.engine.weights import experts_on_rank
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import HostOffer, Supply, launchable
 from gpuplan.planning.strategies import multi_host, single_gpu, single_host
@@ -38,7 +41,7 @@ def evaluate(judge: Judge, supply: Supply) -> StrategyResult:
     if len(placed) < copies:
         placed, facts = _place(judge, supply, copies)
     if len(placed) < copies:
-        facts.insert(0, _too_few(copies, len(placed), supply))
+        facts.insert(0, _too_few(judge, copies, len(placed), supply))
         return result(StrategyName.DATA_PARALLEL, (), facts, judge)
     return result(StrategyName.DATA_PARALLEL, (joined(judge, placed),), (), judge)
 
@@ -136,7 +139,9 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
         for h in item.placement
     )
     facts = first.facts
-    if not judge.request.profile.expert_count and judge.request.workload.engine.data_parallel_size > 1:
+    if shares_experts(judge):
+        facts = (*facts, _spread(judge, first.parallelism))
+    elif judge.request.workload.engine.data_parallel_size > 1:
         facts = (
             *facts,
             Fact(
@@ -163,6 +168,32 @@ def joined(judge: Judge, placed: list[Candidate]) -> Candidate:
     )
 
 
+def shares_experts(judge: Judge) -> bool:
+    """Whether replicas are ranks of one server that hold its experts together."""
+    request = judge.request
+    return request.profile.expert_count > 0 and request.workload.engine.data_parallel_size > 1
+
+
+def _spread(judge: Judge, shape: Parallelism) -> Fact:
+    """GP309: which share of the experts a rank holds."""
+    profile, engine = judge.request.profile, judge.request.workload.engine
+    split = split_of(grouped(shape, profile, engine))
+    total = profile.expert_count + engine.num_redundant_experts
+    return Fact(
+        code="GP309",
+        severity=Severity.INFO,
+        subject={"flag": "--data-parallel-size"},
+        figures={
+            "replicas": engine.data_parallel_size,
+            "ranks": max(split.expert_ranks, split.expert_tensor),
+            "experts": profile.expert_count,
+            "redundant": engine.num_redundant_experts,
+            "held": experts_on_rank(total, split.expert_ranks, 0),
+            "width_divided_by": split.expert_tensor,
+        },
+    )
+
+
 def _unready(placed: Sequence[Candidate]) -> set[str]:
     """Hosts that cannot start a container; of a replica over several hosts all count where one cannot."""
     return {host.host for item in placed if item.score.unready_hosts for host in item.placement}
@@ -174,10 +205,15 @@ def _room(item: Candidate) -> tuple[int, int]:
     return (0, 0) if memory is None else (memory.max_model_len, memory.kv_cache_tokens)
 
 
-def _too_few(copies: int, placed: int, supply: Supply) -> Fact:
+def _too_few(judge: Judge, copies: int, placed: int, supply: Supply) -> Fact:
     return Fact(
         code="GP304",
         severity=Severity.ERROR,
         subject={"replicas": copies},
-        figures={"wanted": copies, "placed": placed, "gpus": len(supply.offers)},
+        figures={
+            "wanted": copies,
+            "placed": placed,
+            "gpus": len(supply.offers),
+            "together": judge.request.workload.engine.data_parallel_size if shares_experts(judge) else 1,
+        },
     )

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpuplan.domain.fleet import Basis, Gpu
+from gpuplan.domain.fleet import Basis, Gpu, Kind
 from gpuplan.domain.hardware import Accelerator
 from gpuplan.errors import UsageError
 from gpuplan.sources.catalogue.names import listed, near_misses, squeeze, tokens
-from gpuplan.units import MIB, parse_size
+from gpuplan.sources.catalogue.sizes import kinds_of_size
+from gpuplan.units import GIB, MIB, parse_size
 
 MOST_GPUS = 4096
 """More GPUs than any placement of one model; a larger count is a slip of the finger."""
@@ -76,8 +77,8 @@ def by_device_name(device_name: str, memory_bytes: int | None = None) -> Acceler
 def parse_gpu_option(text: str) -> tuple[Accelerator, int]:
     """Read `--gpu NAME[=SIZE][:COUNT]`: the accelerator and how many of it.
 
-    With SIZE the name may be free; a catalogue name keeps its facts and takes the given memory. Raises
-    UsageError that quotes the part that is wrong.
+    With SIZE the name may be free; a catalogue name keeps its facts and takes the given memory, a free one is
+    taken for what reports such a size (`taken_for`). Raises UsageError that quotes the part that is wrong.
     """
     what, colon, count_text = text.partition(":")
     name, equals, size_text = (part.strip() for part in what.partition("="))
@@ -100,18 +101,25 @@ def as_gpus(accelerator: Accelerator, count: int, *, first_index: int = 0) -> tu
             free_bytes=accelerator.memory_bytes,
             bandwidth_bytes_per_second=accelerator.bandwidth_bytes_per_second,
             unified=accelerator.unified,
+            kinds=tuple(_kind(card) for card in accelerator.taken_for),
         )
         for index in range(first_index, first_index + count)
     )
 
 
+def _kind(card: Accelerator) -> Kind:
+    return Kind(name=card.device_name, compute_capability=card.compute_capability, unified=card.unified)
+
+
 def _accelerator(row: dict[str, Any]) -> Accelerator:
-    """One row of the file: sizes there are MiB, rates GB/s and TFLOP/s."""
+    """One row of the file: sizes there are MiB, other sizes logged GiB, rates GB/s and TFLOP/s."""
     return Accelerator(
         name=row["name"],
         memory_bytes=row["memory_mib"] * MIB,
         memory_basis=Basis(row["memory_basis"]),
         source=row["source"],
+        also_bytes=tuple(round(size * GIB) for size in row.get("also_gib", ())),
+        variant_of=row.get("variant_of"),
         device_names=tuple(row["device_names"]),
         aliases=tuple(row.get("aliases", ())),
         vendor=row["vendor"],
@@ -203,7 +211,25 @@ def _with_memory(name: str, size_text: str, option: str) -> Accelerator:
             f"--gpu {_shown(option)!r}: a GPU's name is at most 64 letters, digits, spaces and ._+()/-",
             hint="for example custom=79.19GiB:2",
         )
-    return Accelerator(name=name, memory_bytes=size, memory_basis=Basis.EXACT, source=given)
+    return _of_size(name, size, given)
+
+
+def _of_size(name: str, size: int, given: str) -> Accelerator:
+    """Hardware outside the catalogue: where such a size tells the card, what is known of that card is assumed of it."""
+    kinds = kinds_of_size(load(), size)
+    likely = kinds[0] if kinds else None
+    return Accelerator(
+        name=name,
+        memory_bytes=size,
+        memory_basis=Basis.EXACT,
+        source=given,
+        vendor=likely.vendor if likely else "nvidia",
+        backend=likely.backend if likely else "cuda",
+        compute_capability=likely.compute_capability if likely else None,
+        architecture=likely.architecture if likely else None,
+        unified=likely is not None and likely.unified,
+        taken_for=kinds,
+    )
 
 
 def _size(text: str, option: str) -> int:

@@ -434,7 +434,7 @@ def test_two_servers_of_two_ranks_each() -> None:
 def test_tensor_size_of_the_plan_is_written_beside_the_users_data_parallel_size() -> None:
     shape = replace(
         PAIRS["experts-tensor-over-hosts"],
-        arguments=("--data-parallel-size 2 --enable-expert-parallel",),
+        arguments=("--data-parallel-size 2 --enable-expert-parallel --max-model-len 131072",),
     )
     spec = shape.spec()
     tensor = shape.request().candidate.parallelism.tensor

@@ -10,7 +10,7 @@ import pytest
 from gpuplan.domain.model import CacheKind, ModelProfile
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.architectures import describe
-from gpuplan.engine.kv_cache import geometry, largest_context, pool, usable_bytes
+from gpuplan.engine.kv_cache import checked_bytes, geometry, largest_context, pool, usable_bytes
 from gpuplan.engine.kv_pages import CacheSettings
 from gpuplan.engine.versions import version_of
 from gpuplan.units import GIB
@@ -125,7 +125,7 @@ def test_hybrid_block_follows_the_recurrent_state() -> None:
     assert {group.kind for group in stage.groups} == {CacheKind.FULL, CacheKind.STATE}
 
 
-def test_null_block_is_left_out_of_the_checks_from_0_30() -> None:
+def test_null_block_is_left_out_of_the_checks_from_0_29() -> None:
     model = profile("Qwen__Qwen3-32B")
     (stage,) = geometry(model, settings("0.33.0"), stages=1)
     assert usable_bytes(stage, 10 * GIB, settings("0.33.0")) == 10 * GIB - stage.block_bytes
@@ -149,3 +149,93 @@ def test_nothing_fits_where_nothing_is_left() -> None:
     (stage,) = geometry(profile("Qwen__Qwen3-32B"), options, stages=1)
     assert largest_context([(stage, -GIB)], options, 1000) == 0
     assert pool([(stage, -GIB)], options, 1000).blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "tensor", "batch", "kv_gib", "context", "prefixes", "tokens", "concurrency"),
+    [
+        # start-up logs: no prefix caching by default up to 0.27; Gemma 4 makes unlike pages equal
+        ("nvidia__Qwen3.6-27B-NVFP4", "0.27.1", 2, 8192, 44.73, 65536, None, 1_407_894, 21.48),
+        ("google__gemma-4-26B-A4B", "0.20.0", 1, 4096, 40.61, 8192, None, 177_440, 35.75),
+    ],
+)
+def test_hybrid_pools_of_newer_releases(
+    name: str,
+    version: str,
+    tensor: int,
+    batch: int,
+    kv_gib: float,
+    context: int,
+    prefixes: bool | None,
+    tokens: int,
+    concurrency: float,
+) -> None:
+    engine = EngineArguments(enable_prefix_caching=prefixes, kv_cache_dtype="bfloat16")
+    options = settings(version, tensor=tensor, max_num_batched_tokens=batch, engine=engine)
+    (stage,) = geometry(profile(name), options, stages=1)
+    made = pool([(stage, int(kv_gib * GIB))], options, context)
+    assert made.tokens == pytest.approx(tokens, rel=2e-3)
+    assert made.concurrency == pytest.approx(concurrency, rel=2e-3)
+
+
+def test_a_prefix_cache_takes_states_more() -> None:
+    """GDN: one state without, two with; 0.33 keeps a third for FlashInfer's checkpoints and aligns blocks to 64."""
+    model = profile("Qwen__Qwen3.5-9B")
+    found = []
+    for version, prefixes in (("0.28.0", False), ("0.28.0", None), ("0.33.0", None)):
+        engine = EngineArguments(enable_prefix_caching=prefixes)
+        (stage,) = geometry(model, settings(version, engine=engine, compute_capability="9.0"), stages=1)
+        states = [group.state_blocks for group in stage.groups if group.kind is CacheKind.STATE]
+        found.append((set(states), stage.block_size))
+    assert found == [({1}, 528), ({2}, 528), ({3}, 576)]
+
+
+def test_older_checks_let_hybrid_models_start_that_hold_no_request() -> None:
+    """0.14 to 0.18 look at the first group only: sliding layers of gpt-oss, whatever the context."""
+    model = profile("openai__gpt-oss-20b")
+    needs = []
+    for version in ("0.13.0", "0.18.0", "0.19.0"):
+        options = settings(version, max_num_batched_tokens=2048)
+        (stage,) = geometry(model, options, stages=1)
+        needs.append(checked_bytes(stage, options, 131072))
+    assert needs[1] < needs[0] / 10
+    assert needs[0] == needs[2]
+
+
+def test_skipped_layers_keep_their_type() -> None:
+    model = profile("Qwen__Qwen3-32B")
+    plain, narrow, mixed = (
+        geometry(model, settings("0.33.0", engine=engine), stages=1)[0].block_bytes
+        for engine in (
+            EngineArguments(),
+            EngineArguments(kv_cache_dtype="fp8"),
+            EngineArguments(kv_cache_dtype="fp8", kv_cache_dtype_skip_layers=("0", "63")),
+        )
+    )
+    assert mixed == narrow + 2 * (plain - narrow) // model.layer_count
+
+
+def test_turboquant_packs_keys_and_values_and_spares_the_ends() -> None:
+    """4 bits, heads of 128: 64 + 2 bytes of key, 64 + 4 of value; two layers at either end stay bfloat16."""
+    model = profile("Qwen__Qwen3-32B")
+    engine = EngineArguments(kv_cache_dtype="turboquant_4bit_nc")
+    (stage,) = geometry(model, settings("0.33.0", engine=engine), stages=1)
+    assert stage.block_bytes == 16 * 8 * (60 * 134 + 4 * 512)
+
+
+def test_context_parallel_ranks_share_a_request() -> None:
+    model = profile("deepseek-ai__DeepSeek-V2-Lite")
+    needed = [
+        geometry(model, settings(version, decode_context=2, prefill_context=4), stages=1)[0].blocks_for(16384)
+        for version in ("0.12.0", "0.33.0")
+    ]
+    assert needed == [16384 // 8 // 16, 16384 // 2 // 16]
+
+
+def test_state_lengths_bound_the_printed_tokens() -> None:
+    """Up to 0.20.0 the line counts the smallest block, and an uncached state's is the context itself."""
+    model = profile("Qwen__Qwen3-Next-80B-A3B-Instruct")
+    options = settings("0.19.1", tensor=2)
+    (stage,) = geometry(model, options, stages=1)
+    short, long = (pool([(stage, 10 * GIB)], options, context).tokens for context in (100, 32768))
+    assert short == long // stage.block_size * 100

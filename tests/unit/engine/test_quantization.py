@@ -75,6 +75,7 @@ def test_expert_scales_are_refined_where_the_share_is_no_whole_block() -> None:
     assert expert_block(BLOCK, 256, 4096) == (128, 128)
     assert experts_misfit(BLOCK, 4096, 192) == 0
     assert experts_misfit(BLOCK, 4096, 200) == 128
+    assert experts_misfit(BLOCK, 4096, 192, refined=False) == 128
 
 
 def test_packed_experts_halve_their_groups_except_in_compressed_tensors() -> None:

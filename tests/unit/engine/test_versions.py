@@ -88,8 +88,13 @@ def test_memory_rules_change_at_their_releases(
 
 def test_smaller_boundaries() -> None:
     assert (ray_in_image(V("0.17.1")), ray_in_image(V("0.18.0"))) == (True, False)
-    assert (null_block_reserved(V("0.28.0")), null_block_reserved(V("0.30.0"))) == (False, True)
-    assert (group_padding_factor(V("0.17.1")), group_padding_factor(V("0.18.0"))) == (1.25, 1.5)
+    assert (null_block_reserved(V("0.28.0")), null_block_reserved(V("0.29.0"))) == (False, True)
+    factors = [group_padding_factor(V(version)) for version in ("0.11.2", "0.12.0", "0.17.1", "0.18.0")]
+    assert factors == [1.0, 1.25, 1.25, 1.5]
+    assert [tokens_line(V(version)) for version in ("0.9.0", "0.9.1")] == [
+        TokensLine.BLOCKS,
+        TokensLine.GROUPS,
+    ]
     assert [default_async_scheduling(V("0.14.1"), pipeline=stages) for stages in (1, 2)] == [True, False]
     assert quantization_removed(V("0.22.0"), "gguf") is None
     assert quantization_removed(V("0.24.0"), "gguf") == V("0.24.0")
@@ -100,7 +105,7 @@ def test_smaller_boundaries() -> None:
 @pytest.mark.parametrize(
     ("version", "asynchronous", "pipeline", "batches"),
     [
-        ("0.24.0", True, 4, 1),
+        ("0.25.1", True, 4, 1),
         ("0.26.0", False, 1, 1),
         ("0.26.0", True, 1, 2),
         ("0.26.0", True, 2, 2),
@@ -122,7 +127,9 @@ def test_batches_in_flight(version: str, asynchronous: bool, pipeline: int, batc
         ("0.33.0", (79.2, "NVIDIA A100-SXM4-80GB", "8.0"), (2048, 256), (8192, 256)),
         ("0.8.5", (79.2, "NVIDIA A100-SXM4-80GB", "8.0"), (8192, 1024), (16384, 1024)),
         ("0.33.0", (121.6, "NVIDIA GB10", "12.1"), (2048, 256), (8192, 256)),
-        ("0.28.0", (121.6, "NVIDIA GB10", "12.1"), (8192, 1024), (16384, 1024)),
+        ("0.11.2", (121.6, "NVIDIA GB10", "12.1"), (2048, 256), (8192, 256)),
+        ("0.28.0", (122.8, "NVIDIA Thor", "11.0"), (2048, 256), (8192, 256)),
+        ("0.33.0", (122.8, "NVIDIA Thor", "11.0"), (8192, 1024), (16384, 1024)),
         ("0.33.0", (22, "NVIDIA L4", "8.9"), (2048, 256), (8192, 256)),
         ("0.33.0", (None, "", None), (2048, 256), (8192, 256)),
     ],
@@ -137,6 +144,16 @@ def test_scheduler_defaults_follow_card_and_release(
     total = None if gib is None else int(gib * GIB)
     assert batch_defaults(V(version), total, name, capability, "serve") == serve
     assert batch_defaults(V(version), total, name, capability, "llm") == llm
+
+
+@pytest.mark.parametrize(
+    ("version", "serve"), [("0.26.0", (2048, 256)), ("0.32.0", (2048, 256)), ("0.33.0", (8192, 1024))]
+)
+def test_the_engine_cannot_ask_for_the_size_of_a_slice_before_033(
+    version: str, serve: tuple[int, int]
+) -> None:
+    """A slice of 88 GiB of a B200; vLLM issue 55381."""
+    assert batch_defaults(V(version), 88 * GIB, "NVIDIA B200", "10.0", sliced=True) == serve
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,13 @@ def test_another_card_in_the_same_place_is_not_mistaken() -> None:
     assert merged(fleet, {"b": (told(known.gpus[0], 1, uuid="GPU-new"),)}).hosts[0] is known
 
 
+def test_under_windows_a_reading_leaves_what_windows_keeps() -> None:
+    card = replace(FLEET.hosts[1].gpus[0], reported_bytes=80 * GIB, total_bytes=80 * GIB)
+    under = replace(FLEET.hosts[1], gpus=(card,), facts=replace(FLEET.hosts[1].facts, os="Ubuntu (WSL)"))
+    (seen,) = merged(Fleet(hosts=(under,)), {"b": (replace(card, free_bytes=80 * GIB),)}).hosts
+    assert seen.gpus[0].free_bytes == 80 * GIB - GIB // 2 - 80 * GIB // 50
+
+
 def test_equal_figures_change_no_object() -> None:
     again = merged(FLEET, {host.name: host.gpus for host in FLEET.hosts})
     assert all(new is old for new, old in zip(again.hosts, FLEET.hosts, strict=True))

@@ -210,7 +210,8 @@ def test_unified_memory_passes_the_check_by_what_the_host_has_available() -> Non
     made = planned(LARGE, spark(101.5))
     fact = busy_fact(made, StrategyName.SINGLE_GPU)
     assert fact.figures["have_bytes"] == int(101.5 * GIB)
-    assert fact.figures["passing_utilization"] == 0.83
+    # of 101.5 GiB the engine's own processes and context leave 98.8 when it looks
+    assert fact.figures["passing_utilization"] == 0.81
 
 
 @pytest.mark.parametrize(

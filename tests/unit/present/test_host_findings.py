@@ -125,6 +125,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str | None]] = {
         "no answer about interfaces",
         "gpuplan probe",
     ),
+    "GP637": (GPU, {}, "Windows gives out its memory", "0.9 or less"),
 }
 """Subject and figures of a real case, and what headline and hint must hold."""
 

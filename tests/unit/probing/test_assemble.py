@@ -78,6 +78,16 @@ def test_memory_shared_with_the_host_is_the_hosts() -> None:
     assert assembled({}, gb10).gpus[0].total_bytes is None, "unknown stays unknown"
 
 
+def test_under_windows_the_memory_is_what_windows_gives() -> None:
+    outputs = {
+        "host_os": 'PRETTY_NAME="Ubuntu 24.04.1 LTS"',
+        "host_identity": "kernel=5.15.153.1-microsoft-standard-WSL2",
+    }
+    told = assembled(outputs, card(0)).facts
+    assert told.os == "Ubuntu 24.04.1 LTS (WSL)"
+    assert [(fact.code, fact.subject) for fact in told.conditions] == [("GP637", {"host": "h1", "gpu": 0})]
+
+
 def test_devices_of_several_vendors_are_numbered_on() -> None:
     listing = (
         '[{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0x1"},'

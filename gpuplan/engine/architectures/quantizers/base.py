@@ -19,6 +19,7 @@ class NoQuantizer:
     name: str | None = None
     kv_cache_dtype: str | None = None
     assumptions: tuple[str, ...] = ()
+    while_loading: bool = False
 
     def linear(self, path: str, fused: tuple[str, ...] = ()) -> Scheme:
         del path, fused

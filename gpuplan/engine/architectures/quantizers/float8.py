@@ -105,6 +105,8 @@ class Mxfp4Quantizer(NoQuantizer):
 class OnlineQuantizer(NoQuantizer):
     """`--quantization fp8` on an unquantized checkpoint and the like: sizes after loading."""
 
+    while_loading = True
+
     def __init__(self, name: str, linear: Scheme, experts: Scheme) -> None:
         self.name = name
         self._linear = linear

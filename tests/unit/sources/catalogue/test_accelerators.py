@@ -167,7 +167,7 @@ def test_free_hardware_has_the_memory_the_user_gave() -> None:
     assert (custom.name, count) == ("custom", 2)
     assert custom.memory_bytes == int(79.19 * GIB)
     assert custom.memory_basis is Basis.EXACT
-    assert custom.compute_capability is None
+    assert parse_gpu_option("custom=60GiB")[0].compute_capability is None
 
 
 def test_a_size_overrides_the_memory_of_a_catalogue_name_only() -> None:
