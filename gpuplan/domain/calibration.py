@@ -23,9 +23,6 @@ class Quantity(StrEnum):
     """Thousandths of requests of the full length at once."""
 
 
-BYTES = frozenset(Quantity) - {Quantity.TOKENS, Quantity.CONCURRENCY}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """One quantity: predicted with its likely range, and as printed (None: the log does not say)."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+MOST_SPECULATIVE_TOKENS = 1024
+"""Drafts of a step; a count as large as this is taken for a slip."""
+
 
 class Category(StrEnum):
     """What a model is for; it decides which rules of memory use apply."""
@@ -195,6 +198,17 @@ class EngineArguments:
             * self.prefill_context_parallel_size
             * self.data_parallel_size
         )
+
+    @property
+    def speculative_method(self) -> str:
+        """The method of speculative decoding as it was asked for; empty without one."""
+        return str((self.speculative_config or {}).get("method") or "")
+
+    @property
+    def speculative_tokens(self) -> int:
+        """Tokens drafted per step; 0 without speculative decoding, and for a count no engine would run."""
+        count = (self.speculative_config or {}).get("num_speculative_tokens")
+        return count if isinstance(count, int) and 0 < count < MOST_SPECULATIVE_TOKENS else 0
 
 
 NO_ARGUMENTS = EngineArguments()

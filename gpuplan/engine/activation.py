@@ -15,8 +15,9 @@ from gpuplan.engine.draft import draft_buffers
 from gpuplan.engine.encoder_profile import encoder_memory
 from gpuplan.engine.forward import forward_memory
 from gpuplan.engine.overhead import non_torch_term, start_overhead_bytes
-from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RUNNER_V2_SINCE, RankSetting, runner_v2
+from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting, runner_v2
 from gpuplan.engine.sampler import sampler_memory
+from gpuplan.engine.versions import RUNNER_V2_SINCE, SMALL_LIMITS
 from gpuplan.units import GIB, MIB
 
 __all__ = [
@@ -27,11 +28,13 @@ __all__ = [
     "start_overhead_bytes",
 ]
 
-SMALL_TIER = (2048, 256)
 LARGER_THAN_A100 = 81 * GIB
 TOWER_DOUBT = 0.3
+"""Part of a tower's peak by which it may be wrong. This and the factors of the range (0.9 below; 1.05, and 1.4 of a forward
+pass, above) hold the peaks of the logged starts (`tests/conformance/test_startup_logs.py`); they are no rule of the engine."""
 CUBLAS = 32 * MIB
 CUBLAS_BEFORE_HOPPER = 8 * MIB + 128 * 1024
+"""Bytes of its workspace (torch `CUDABlas`, getChosenWorkspaceSize)."""
 
 
 def activation_term(profile: ModelProfile, setting: RankSetting) -> Term:
@@ -89,10 +92,10 @@ def _least(profile: ModelProfile, setting: RankSetting, tower: int, embeddings: 
         tokens, rows = setting.max_num_batched_tokens, setting.max_num_seqs
         setting = replace(
             setting,
-            max_num_batched_tokens=min(tokens, SMALL_TIER[0])
+            max_num_batched_tokens=min(tokens, SMALL_LIMITS[0])
             if engine.max_num_batched_tokens is None
             else tokens,
-            max_num_seqs=min(rows, SMALL_TIER[1]) if engine.max_num_seqs is None else rows,
+            max_num_seqs=min(rows, SMALL_LIMITS[1]) if engine.max_num_seqs is None else rows,
         )
     forward, sampler = forward_memory(profile, setting), sampler_memory(profile, setting)
     kept = forward.kept + sampler.kept + _cublas(setting)

@@ -25,7 +25,7 @@ from gpuplan.engine.caching_allocator import LEAST_BLOCK, SMALL, Block, CachingA
 from gpuplan.engine.repacking import AWQ_KERNELS_SINCE
 from gpuplan.engine.tensors import part_tensors
 from gpuplan.engine.versions import DEFAULT, EngineVersion
-from gpuplan.engine.weights import Split, holds, stage_layers, stands_whole
+from gpuplan.engine.weights import Split, holds, layers_on_stage, stands_whole
 from gpuplan.units import MIB, round_up
 
 WHOLE_SEGMENTS_SINCE = EngineVersion(0, 21)
@@ -52,10 +52,7 @@ def rounding_bytes(
     whole = version >= WHOLE_SEGMENTS_SINCE and backend == "cuda"
     memory, requested = CachingAllocator(MOST_SPLIT if whole else None), 0
     loaded: list[tuple[Block, int]] = []
-    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    layers = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
-    if stage == stages - 1:
-        layers += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
+    layers = layers_on_stage(profile, stage, stages, layer_partition, draft_layers)
     held = [
         resident
         for resident in profile.parts

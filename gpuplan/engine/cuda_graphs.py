@@ -7,7 +7,8 @@ collectives, recurrent states, indexers. The first graph of sparse attention hol
 
 Logged estimates: Llama-3.3-70B tp 8, 256 sequences 0.81 GiB, 5 sequences 0.10; Qwen3-30B-A3B 64 sequences 0.14, 16
 sequences 0.15; Gemma-3-1B 0.19; Qwen2.5-7B 4 sequences 0.05; Qwen3.6-27B tp 2 0.96; Qwen3.5-9B 0.65 and 0.78;
-LFM2.5-1.2B 0.58; Gemma-4-E4B 0.79; GLM-5.2 one sequence 0.06, 1024 sequences of 819,200 tokens 4.99; DeepSeek-V4-Flash tp 2 1.58.
+LFM2.5-1.2B 0.58; Gemma-4-E4B 0.79; GLM-5.2 one sequence 0.06, 1024 sequences of 819,200 tokens 4.99; DeepSeek-V4-Flash tp 2 1.58
+(GiB). The pool, what a layer adds and the bounds of the range are read off these.
 """
 
 from gpuplan.domain.fleet import Basis
@@ -15,15 +16,17 @@ from gpuplan.domain.memory import Term
 from gpuplan.domain.model import CacheKind, ModelProfile
 from gpuplan.engine import shared_memory
 from gpuplan.engine.forward import decode_logits_bytes
-from gpuplan.engine.rank_setting import RUNNER_V2_SINCE, RankSetting, runner_v2
-from gpuplan.engine.versions import GraphAccounting, graph_accounting
+from gpuplan.engine.rank_setting import RankSetting, runner_v2
+from gpuplan.engine.versions import RUNNER_V2_SINCE, GraphAccounting, graph_accounting
 from gpuplan.units import GIB, MIB
 
 POOL = int(0.08 * GIB)
 PER_LAYER = int(0.12 * MIB)
 PER_LAYER_WITH_STATES = int(0.18 * MIB)
 PER_LAYER_WITH_INDEXERS = int(0.3 * MIB)
+"""Bytes of a further graph."""
 MOST = 1.8
+"""Times the estimate."""
 MOST_PER_GRAPH = 5 * MIB
 LARGEST_SIZE = 512
 LARGEST_SIZE_ON_SM100 = 1024
@@ -76,7 +79,7 @@ def _eager(setting: RankSetting) -> bool:
 
 def _decoding(setting: RankSetting) -> int:
     """Tokens of a batch in which every sequence decodes."""
-    return setting.max_num_seqs * (1 + setting.speculative_tokens)
+    return setting.max_num_seqs * (1 + setting.engine.speculative_tokens)
 
 
 def captured(setting: RankSetting) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from gpuplan.domain.model import (
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.architectures.drafts import AUX_STATES, draft_architecture
 from gpuplan.engine.rank_setting import RankSetting, runner_v2
-from gpuplan.engine.versions import EngineVersion
+from gpuplan.engine.versions import CONSUMED_SINCE, EngineVersion
 
 EMBEDDING, HEAD = "embed_tokens", "lm_head"
 WITHOUT_MODEL = ("ngram", "[ngram]", "ngram_gpu", "suffix", "extract_hidden_states", "custom_class")
@@ -57,8 +57,6 @@ SPECULATORS_CLASS = {
 }
 OWN_COPY_CHECKED_SINCE = EngineVersion(0, 11, 1)
 HEAD_BY_SHAPE_SINCE = EngineVersion(0, 11)
-BUFFERS_COUNTED_SINCE = EngineVersion(0, 27)
-"""What is consumed is read from the device, which sees what the runner made before it loaded the model."""
 LOGITS_IN_MODEL_TYPE_SINCE = EngineVersion(0, 29)
 """Before, drafts' logits were kept as float32."""
 ASSUMED_LAYERS = {"eagle": 1, "eagle3": 1, "dflash": 5, "dspark": 5}
@@ -262,22 +260,22 @@ def draft_buffers(profile: ModelProfile, setting: RankSetting) -> tuple[int, int
 
     The target's states that the draft reads live until the pass ends. The proposer's own hidden states (and embeddings,
     in the first runner) for a whole batch stand before the model is loaded, and so do the second runner's logits of
-    drafts that are sampled; releases from 0.27 count them (`SpecDecodeBaseProposer.__init__`,
+    drafts that are sampled; releases that read what is consumed from the device count them (`SpecDecodeBaseProposer.__init__`,
     v1/worker/gpu/spec_decode/speculator.py). MTP layers draft through the same proposer.
     """
     speculative, draft = setting.engine.speculative_config or {}, profile.draft
-    if not setting.last_stage or not _by_a_model(profile, str(speculative.get("method") or "")):
+    if not setting.last_stage or not _by_a_model(profile, setting.engine.speculative_method):
         return 0, 0
     own = profile if draft is None or draft.profile is None else draft.profile
     row = setting.max_num_batched_tokens * profile.itemsize
     read = draft.states * row * profile.hidden if draft is not None else 0
-    if setting.version < BUFFERS_COUNTED_SINCE:
+    if setting.version < CONSUMED_SINCE:
         return read, 0
     second = runner_v2(profile, setting)
     kept = (1 if second else 2) * row * own.hidden
     if second and speculative.get("draft_sample_method") == "probabilistic":
         size = profile.itemsize if setting.version >= LOGITS_IN_MODEL_TYPE_SINCE else 4
-        kept += setting.max_num_seqs * setting.speculative_tokens * profile.vocabulary * size
+        kept += setting.max_num_seqs * setting.engine.speculative_tokens * profile.vocabulary * size
     return read, kept
 
 

@@ -27,7 +27,7 @@ PLAIN_SINCE = EngineVersion(0, 14)
 WIDENED_SINCE = EngineVersion(0, 11)
 WIDENED_UNTIL = EngineVersion(0, 13)
 LEFT_OUT_BY_QWEN3_VL = EngineVersion(0, 11)
-LEFT_OUT_SINCE = EngineVersion(0, 17)
+LEFT_OUT_SINCE = EngineVersion(0, 15)
 UNLIMITED = 999
 DEFAULT_INPUTS = 3 * 14 * 14
 
@@ -106,7 +106,7 @@ def _limit(encoder: Encoder, engine: EngineArguments) -> int:
 def towers_left_out(profile: ModelProfile, engine: EngineArguments, version: EngineVersion) -> bool:
     """Whether the engine builds no tower, as `--limit-mm-per-prompt` allows no item of any modality.
 
-    From 0.17 for every tower (`_mark_tower_model` in interfaces.py; 0.15 and 0.16 were not read), for Qwen3-VL from 0.11.
+    From 0.15 for every tower (`_mark_tower_model` in interfaces.py), for Qwen3-VL from 0.11.
     """
     since = LEFT_OUT_BY_QWEN3_VL if profile.architecture.startswith("Qwen3VL") else LEFT_OUT_SINCE
     return (

@@ -18,7 +18,7 @@ from gpuplan.domain.model import Experts, ModelProfile
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.rank_setting import RankSetting
 from gpuplan.engine.versions import DEFAULT, EngineVersion
-from gpuplan.engine.weights import Split, experts_on_rank, part_bytes, stage_layers
+from gpuplan.engine.weights import Split, experts_on_rank, layers_on_stage, part_bytes
 from gpuplan.units import GIB, MIB
 
 LOW_LATENCY = ("deepep_low_latency", "nixl_ep")
@@ -29,16 +29,20 @@ BATCHED_TOKENS = 256
 (`DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP`)."""
 BATCH_LIMITED_SINCE = EngineVersion(0, 20)
 BUFFER = 1024 * MIB
+"""VLLM_DEEPEP_BUFFER_SIZE_MB; for backends nobody looked into the likely size of what they set aside."""
 GPUS_OF_A_HOST = 8
+"""More ranks than this stand on several hosts."""
 SCALED = 128
 """Values that share a scale in a message."""
 EXPERT_BUFFER_SINCE = EngineVersion(0, 12)
 WINDOW = 1000
+"""Steps whose counts are kept by default (`EPLBConfig.window_size`)."""
 MOST_STEPS = 10**6
 COUNT_BYTES = 4
 
 
 def backend_of(engine: EngineArguments) -> str:
+    """`--all2all-backend`, or the default."""
     return engine.all2all_backend or IN_TORCH[0]
 
 
@@ -124,13 +128,8 @@ def balancing_bytes(
     """What EPLB keeps on a rank: one layer's experts to move them through, and how often each was used."""
     if not engine.enable_eplb or split.expert_ranks == 1:
         return 0
-    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    held = [
-        part
-        for kind in profile.layer_order[first:last]
-        for part in profile.layer_kinds[kind].parts
-        if isinstance(part, Experts)
-    ]
+    layers = layers_on_stage(profile, stage, stages, layer_partition)
+    held = [part for layer in layers for part in layer.parts if isinstance(part, Experts)]
     if not held:
         return 0
     window = engine.eplb_config.get("window_size", WINDOW)

@@ -21,14 +21,13 @@ from gpuplan.domain.model import CacheKind, Experts, GroupedInteger, Layer, Line
 from gpuplan.engine.expert_parallel import batched_elements, gathered_bytes
 from gpuplan.engine.rank_setting import HOPPER, RankSetting
 from gpuplan.engine.versions import EngineVersion
-from gpuplan.engine.weights import Indivisible, local_units, stage_layers
+from gpuplan.engine.weights import UP_PROJECTION, Indivisible, local_units, stage_layers
 from gpuplan.units import MIB, ceil_div
 
 STREAMS = 4
 """Residual, hidden states, normalised input and output, each of the hidden size."""
 WORKSPACE_KEPT_SINCE = EngineVersion(0, 14)
 INTEGER_WORKSPACE_KEPT_SINCE = EngineVersion(0, 24)
-UP_PROJECTION = "kv_b_proj"
 LATENT_TOKENS = 64 * 1024
 PAGE = 64
 INDEXER_GATHERS_SINCE = EngineVersion(0, 13)

@@ -120,6 +120,7 @@ def one_kind(pages: Sequence[Page]) -> bool:
 
 
 def group_of(entries: Sequence[Entry]) -> Group:
+    """One group of these layers, which caches as its first one does."""
     page = entries[0][1]
     return Group(
         kind=page.kind,

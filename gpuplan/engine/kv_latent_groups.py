@@ -39,6 +39,7 @@ def grouped(entries: Sequence[Entry], version: EngineVersion) -> tuple[Group, ..
 
 
 def latent_windows(entries: Sequence[Entry]) -> bool:
+    """Whether the model has latent caches with windows."""
     return any(page.kind is CacheKind.SLIDING_LATENT for _, page in entries)
 
 

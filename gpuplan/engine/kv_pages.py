@@ -96,12 +96,6 @@ class Page:
     """What tells layers of one page size apart: heads, key and value width, bytes of a number."""
 
 
-def speculative_tokens(engine: EngineArguments) -> int:
-    """Tokens drafted per step (0 without speculative decoding)."""
-    tokens = (engine.speculative_config or {}).get("num_speculative_tokens")
-    return tokens if isinstance(tokens, int) and tokens > 0 else 0
-
-
 def element_bytes(profile: ModelProfile, asked: str) -> float:
     """Bytes of one cached number: `auto` follows the checkpoint's wish, else the model's dtype."""
     name = resolved_dtype(profile, asked)
@@ -174,7 +168,7 @@ def _state_page(
     """A state: one per request; with prefix caching two, or one per block; more while drafting (from 0.15)."""
     version, engine = settings.version, settings.engine
     mode = kv_rules.state_mode(version, engine, kind=cache.state_type, attention=attention)
-    drafts = speculative_tokens(engine) if version >= EngineVersion(0, 15) else 0
+    drafts = engine.speculative_tokens if version >= EngineVersion(0, 15) else 0
     match mode:
         case "all":
             held = drafts if version >= EngineVersion(0, 22) else 0
@@ -265,7 +259,7 @@ def state_bytes(cache: Cache, settings: CacheSettings) -> int:
 
 
 def _state_tensor_bytes(state: StateShape, settings: CacheSettings) -> int:
-    shape = state.on_rank(settings.tensor, speculative_tokens(settings.engine))
+    shape = state.on_rank(settings.tensor, settings.engine.speculative_tokens)
     return int(prod(shape) * _state_itemsize(state, settings.engine))
 
 

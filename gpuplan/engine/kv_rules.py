@@ -5,9 +5,7 @@ Read in the published wheels 0.8.0 to 0.33.0, every minor release and most patch
 `platforms/interface.py`, `platforms/cuda.py`, `config/vllm.py`. A boundary is the first release with the rule.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.versions import EngineVersion
@@ -98,11 +96,10 @@ def chunks_saved(version: EngineVersion, engine: EngineArguments) -> bool:
     """
     if V(0, 10, 1) <= version < V(0, 14):
         return False
-    return windows_saved(version, engine) and not _drafts_by_eagle(engine.speculative_config)
+    return windows_saved(version, engine) and not _drafts_by_eagle(engine.speculative_method)
 
 
-def _drafts_by_eagle(speculative: Mapping[str, Any] | None) -> bool:
-    method = str((speculative or {}).get("method", ""))
+def _drafts_by_eagle(method: str) -> bool:
     return method.startswith("eagle") or method.endswith("mtp")
 
 

@@ -1,4 +1,7 @@
-"""What one layer does on one rank for a token: bytes of weights read, operations, bytes of cache read, kernels started."""
+"""What one layer does on one rank for a token: bytes of weights read, operations, bytes of cache read, kernels started.
+
+Kernels are counted by what a layer has to do, not in a trace.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum

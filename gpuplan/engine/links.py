@@ -1,7 +1,8 @@
 """What it takes ranks to exchange tensors: latency of a collective, then bytes over the link.
 
 Latencies are those of small messages: vLLM's custom all-reduce over NVLink (5 to 10 µs), NCCL over PCIe through host
-memory (20 to 40 µs), NCCL between hosts over RDMA (30 to 60 µs) and over TCP (150 µs and more).
+memory (20 to 40 µs), NCCL between hosts over RDMA (30 to 60 µs) and over TCP (150 µs and more). They and the shares are
+round numbers of that order; no link was measured for them (`engine.throughput` says how far off the whole is).
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ DEFAULT_RATE = {"nvlink": 300e9, "xgmi": 200e9, "hccs": 90e9, "pcie": 16e9}
 RDMA_LATENCY = 40e-6
 RDMA_LATENCY_PER_HOST = 5e-6
 TCP_LATENCY = 180e-6
+"""Seconds of a collective between hosts."""
 NETWORK_SHARE = 0.7
+"""Of the network's rate that collectives reach."""
 ASSUMED_NETWORK = 12_500_000_000
 """Bytes per second between hosts where nothing is known of the network: 100 Gbit/s."""
 

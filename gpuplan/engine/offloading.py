@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from gpuplan.domain.model import ModelProfile
 from gpuplan.engine.tensors import part_tensors
-from gpuplan.engine.weights import Split, stage_layers
+from gpuplan.engine.weights import Split, layers_on_stage
 from gpuplan.units import GIB
 
 
@@ -24,9 +24,8 @@ def offloaded_bytes(
 ) -> int:
     """Bytes moved off one rank of pipeline stage `stage`; `asked_gib` is the option's value. Raises Indivisible."""
     wanted, moved = asked_gib * GIB, 0
-    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    for kind in profile.layer_order[first:last]:
-        for part in profile.layer_kinds[kind].parts:
+    for layer in layers_on_stage(profile, stage, stages, layer_partition):
+        for part in layer.parts:
             for size in part_tensors(part, split):
                 if moved >= wanted:
                     return moved

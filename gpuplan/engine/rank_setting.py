@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gpuplan.domain.model import CacheKind, ModelProfile
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine.versions import EngineVersion
+from gpuplan.engine.versions import RUNNER_V2_SINCE, EngineVersion
 from gpuplan.units import GIB
 
 HOPPER = 9
@@ -34,7 +34,6 @@ RUNNER_V2_FOR = {
 }
 """Architectures that default to the second runner from that release, beside dense ones from 0.25."""
 RUNNER_V2_DENSE_SINCE = EngineVersion(0, 25)
-RUNNER_V2_SINCE = EngineVersion(0, 29)
 LEFT_TO_FIRST_RUNNER = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")
 
 
@@ -80,12 +79,6 @@ class RankSetting:
             and not any(part in name for part in SWITCHLESS)
         )
 
-    @property
-    def speculative_tokens(self) -> int:
-        """Draft tokens per step; 0 without speculative decoding."""
-        count = (self.engine.speculative_config or {}).get("num_speculative_tokens", 0)
-        return count if isinstance(count, int) and 0 < count < 1024 else 0
-
 
 def runner_v2(profile: ModelProfile, setting: RankSetting) -> bool:
     """Whether the engine runs the model with its second runner (`VllmConfig.use_v2_model_runner`).
@@ -94,8 +87,7 @@ def runner_v2(profile: ModelProfile, setting: RankSetting) -> bool:
     for all; never with draft methods it lacks.
     """
     version = setting.version
-    method = str((setting.engine.speculative_config or {}).get("method", ""))
-    if method in LEFT_TO_FIRST_RUNNER:
+    if setting.engine.speculative_method in LEFT_TO_FIRST_RUNNER:
         return False
     if version >= RUNNER_V2_SINCE:
         return True

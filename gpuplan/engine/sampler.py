@@ -23,8 +23,8 @@ Speculative decoding warms the first runner's rejection sampler with two rows pe
 from dataclasses import dataclass
 
 from gpuplan.domain.model import ModelProfile
-from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RUNNER_V2_SINCE, RankSetting, runner_v2
-from gpuplan.engine.versions import EngineVersion
+from gpuplan.engine.rank_setting import BIG_CARD, HOPPER, RankSetting, runner_v2
+from gpuplan.engine.versions import CONSUMED_SINCE, RUNNER_V2_SINCE, EngineVersion
 from gpuplan.units import round_up
 
 TRITON_SINCE = EngineVersion(0, 16)
@@ -32,16 +32,18 @@ FLASHINFER_SINCE = EngineVersion(0, 21)
 FLASHINFER_WITHOUT_TURING_SINCE = EngineVersion(0, 24)
 FLASHINFER_IN_IMAGES_UNTIL = EngineVersion(0, 11)
 FLASHINFER_IN_IMAGES_SINCE = EngineVersion(0, 9)
-READ_FROM_DEVICE_SINCE = EngineVersion(0, 27)
 WARMED_TWICE_SINCE = EngineVersion(0, 33)
 SORTED = 38.0
 SORTED_WHOLE = 50.0
-WHOLE_SORT_BELOW = 128
 UNSORTED = 14.0
 SPECULATIVE = 24.0
+"""Bytes per logit."""
+WHOLE_SORT_BELOW = 128
 LEAST_TRITON_ROWS = 8
 COUNTS = 4.125
+"""Bytes per sequence and word of the vocabulary."""
 MULTIPROCESSORS = {HOPPER: 132, 8: 108, 10: 148, 12: 170}
+"""By major compute capability, of the largest card (data sheets of H100, A100, B200, RTX 5090)."""
 ROCM_DOUBT = 1.5
 
 
@@ -72,7 +74,7 @@ def sampler_memory(profile: ModelProfile, setting: RankSetting) -> SamplerMemory
     if second and setting.version < WARMED_TWICE_SINCE:
         rate = gathered
         most = rate if setting.version >= RUNNER_V2_SINCE else most
-    elif setting.speculative_tokens:
+    elif setting.engine.speculative_tokens:
         rate = most = max(rate, SPECULATIVE)
     images = FLASHINFER_IN_IMAGES_SINCE <= setting.version < FLASHINFER_IN_IMAGES_UNTIL
     return SamplerMemory(
@@ -93,7 +95,7 @@ def _gathered(profile: ModelProfile, setting: RankSetting) -> float:
 
 def _kept(profile: ModelProfile, setting: RankSetting, *, rows: int, second: bool) -> int:
     if second:
-        counted = setting.version >= READ_FROM_DEVICE_SINCE
+        counted = setting.version >= CONSUMED_SINCE
         return int(setting.max_num_seqs * profile.vocabulary * COUNTS) if counted else 0
     if setting.version < TRITON_SINCE or rows < LEAST_TRITON_ROWS or flashinfer(setting):
         return 0

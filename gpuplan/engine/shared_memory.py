@@ -5,8 +5,8 @@ There `free` is what the kernel calls available (`MemorySnapshot.measure`, psuti
 cost nothing; up to 0.11.0 `free` was what no one uses, and files read into the cache were lost to the KV cache. What does
 count, from the reading before the weights to the one after the profile run, is every page any process
 of the host takes in between: the engine's own heap (model classes, the compiler and its graphs, pinned buffers), and what
-other processes take or give back. vLLM books it all as memory outside torch: `non_torch_increase` up to 0.27,
-`total_consumed` from 0.28.
+other processes take or give back. vLLM books it all as memory outside torch: `non_torch_increase` up to 0.26,
+`total_consumed` from 0.27.
 
 Logged on GB10, one GPU, beside weights and torch's own peak: Qwen3-0.6B 2.2 GiB and Qwen3.8-27B 4.6 (0.27.1), gpt-oss-20b
 1.4 (0.13), Gemma-4-26B NVFP4 and INT4 1.9 (0.25.1), Laguna-S 0.9, 2.2 and 3.6 in three starts of one machine (0.25.1),

@@ -6,12 +6,13 @@ Values that are no literals (`<Enum…>`, `Config(…)`) are passed over.
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuplan.engine.argument_tokens import flatten
 from gpuplan.engine.arguments import parse, written
 from gpuplan.engine.flags import flags_by_destination
+from gpuplan.engine.log_line import level
 from gpuplan.engine.versions import EngineVersion
 from gpuplan.errors import UsageError
 
@@ -93,7 +94,38 @@ PLACE = ("nnodes", "node_rank", "headless", "data_parallel_rank")
 """What tells the leader of several nodes from the others."""
 MOST = 100_000
 """Characters of a line that are read."""
+_OPENINGS = (("non-default args: {", ":"), ("args: Namespace(", "="))
+"""What stands before the arguments, and between name and value."""
+FOLDS = 60
+"""Lines that one line of arguments is folded into at most."""
 _OPEN, _CLOSE = "([{", ")]}"
+
+
+def unfolded(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, those of the arguments whole again that a terminal has folded: what it was copied from."""
+    held, folds = "", 0
+    for line in lines:
+        if held and line and folds < FOLDS and level(line) is None:
+            held, folds = held + line, folds + 1
+        else:
+            if held:
+                yield held
+            held, folds = line, 0
+        said = arguments_said(held)
+        if said is None or closes(said[0]):
+            yield held
+            held = ""
+    if held:
+        yield held
+
+
+def arguments_said(line: str) -> tuple[str, str] | None:
+    """What a line tells of the arguments from its opening bracket on, and what stands between name and value."""
+    for opening, separator in _OPENINGS:
+        at = line.find(opening)
+        if at >= 0:
+            return line[at + len(opening) :], separator
+    return None
 
 
 def literals(text: str, separator: str) -> dict[str, Any]:
@@ -121,9 +153,27 @@ def words_of(text: str) -> dict[str, str]:
     return found
 
 
+def closes(text: str) -> bool:
+    """Whether the bracket that was opened before the text is closed in it; not so where a line was cut or folded."""
+    return any(depth < 0 for _, depth in _marks(text[:MOST]))
+
+
 def _parts(text: str) -> Iterator[str]:
     """The text cut at the commas that stand outside of brackets and quotes; ends where a bracket too many closes."""
-    depth, start, quote = 0, 0, ""
+    start = 0
+    for position, depth in _marks(text):
+        if depth < 0:
+            yield text[start:position]
+            return
+        if text[position] == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]
+
+
+def _marks(text: str) -> Iterator[tuple[int, int]]:
+    """Every bracket and comma outside of quotes: where it stands, and how many brackets are open behind it."""
+    depth, quote = 0, ""
     escaped = False
     for position, char in enumerate(text):
         if quote:
@@ -135,17 +185,9 @@ def _parts(text: str) -> Iterator[str]:
                 quote = ""
         elif char in "'\"":
             quote = char
-        elif char in _OPEN:
-            depth += 1
-        elif char in _CLOSE:
-            depth -= 1
-            if depth < 0:
-                yield text[start:position]
-                return
-        elif char == "," and depth == 0:
-            yield text[start:position]
-            start = position + 1
-    yield text[start:]
+        elif char in _OPEN or char in _CLOSE or char == ",":
+            depth += (char in _OPEN) - (char in _CLOSE)
+            yield position, depth
 
 
 def argument_words(

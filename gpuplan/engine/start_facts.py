@@ -13,14 +13,14 @@ from typing import Any
 from gpuplan.domain.calibration import Ending
 from gpuplan.domain.memory import StartCheck
 from gpuplan.engine.log_line import plain, strip
-from gpuplan.engine.start_arguments import PLACE, READ, literals, words_of
+from gpuplan.engine.start_arguments import PLACE, READ, arguments_said, closes, literals, unfolded, words_of
 from gpuplan.engine.startup_log import LogLine, Milestone, MilestoneKind, milestone
 from gpuplan.engine.versions import EngineVersion, stated_version
 from gpuplan.units import GIB
 
 K = MilestoneKind
 PRINTED = int(0.005 * GIB)
-"""What rounding to two decimals of a GiB leaves open, either way."""
+"""Bytes that rounding to two decimals of a GiB leaves open, either way: a range is not missed by less."""
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ?"
 _AHEAD = re.compile(rf"(?:[\w.-]{{1,80}} {{1,40}}\| ?)?(?:{_STAMP}(?:(?:stdout|stderr) [FP] )?)?")
@@ -97,6 +97,8 @@ class StartFacts:
     architecture: str | None = None
     arguments: Mapping[str, Any] | None = field(default=None, hash=False)
     """Those that were given, by name; None: the log does not show them."""
+    arguments_cut: bool = False
+    """Their end is not there, and what stood in it is not known."""
     config: Mapping[str, str] | None = field(default=None, hash=False)
     """The engine's whole configuration as it prints it; None: not shown, or shown in part."""
     platform: str | None = None
@@ -121,6 +123,13 @@ class StartFacts:
     """What was printed when it failed."""
     follower: bool = False
     """A node that serves nothing itself: its leader says what was started."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is the log of something else: it says neither what was started nor what was measured."""
+        known = (self.version, self.model, self.arguments, self.config, self.architecture)
+        measured = (self.total_bytes, self.tokens, self.check, *self.ranks)
+        return all(one is None for one in (*known, *measured))
 
     @property
     def measured(self) -> bool:
@@ -167,7 +176,7 @@ def facts_of(lines_by_member: Mapping[str, Sequence[LogLine]]) -> StartFacts:
     """What the members of one server say of their last start."""
     reading = _Reading()
     for member, lines in lines_by_member.items():
-        reading.read(member, last_start(undressed(plain(text)) for _, text in lines))
+        reading.read(member, last_start(unfolded(undressed(plain(text)) for _, text in lines)))
     return reading.facts()
 
 
@@ -193,6 +202,7 @@ class _Reading:
         self._ranks: dict[str, RankFacts] = {}
         self._stages: dict[str, int] = {}
         self._arguments: dict[str, Any] | None = None
+        self._cut = False
         self._config: dict[str, str] | None = None
         self._seen: list[str] = []
         self._all: list[str] = []
@@ -281,12 +291,11 @@ class _Reading:
             if (found := pattern.search(text)) is not None:
                 said = next(part for part in found.groups() if part).strip()
                 self._said.setdefault(name, said.replace("_", " ") if name == "gpu" else said)
-        for opening, separator in (("non-default args: {", ":"), ("args: Namespace(", "=")):
-            at = line.find(opening)
-            if at >= 0:
-                given = literals(line[at + len(opening) :], separator)
-                kept = {name: value for name, value in given.items() if name in _KEPT}
-                self._arguments = {**kept, **(self._arguments or {})}
+        if (told := arguments_said(line)) is not None:
+            given = literals(*told)
+            kept = {name: value for name, value in given.items() if name in _KEPT}
+            self._arguments = {**kept, **(self._arguments or {})}
+            self._cut = self._cut or not closes(told[0])
         if "LLM engine (v" in line and ") with config: " in line:
             self._config = self._config or words_of(line.partition(") with config: ")[2])
 
@@ -316,6 +325,7 @@ class _Reading:
             id=hashlib.sha256("\n".join(words).encode(errors="replace")).hexdigest()[:16],
             model=model or named,
             arguments=arguments,
+            arguments_cut=self._cut,
             config=config if config and "tensor_parallel_size" in config else None,
             ranks=tuple(
                 replace(rank, stage=self._stages.get(key, _named_stage(key)))

@@ -7,7 +7,9 @@ launches and the host's work between steps are added. A prompt is read in chunks
 The shares of the data sheet's peaks are round numbers for what kernels are known to reach, the same for every model:
 matrix-vector products 80 to 90 % of the bandwidth on A100 and H100, fused experts about 60 % at small batches, matrix
 products of a prompt 50 to 70 % of the dense peak; a small kernel takes 3 to 4 µs inside a CUDA graph and 20 to 40 µs when
-PyTorch starts it. How far off the whole is: `tests/conformance/test_throughput.py`, on which LOW and HIGH rest.
+PyTorch starts it. No trace was measured for them: they were chosen with some of the 43 published measurements of
+`tests/data/throughput-published.json` in sight and not adjusted to the comparison. How far off the whole is, and what LOW
+and HIGH were read off: `tests/conformance/test_throughput.py`.
 """
 
 from collections import Counter
@@ -38,12 +40,14 @@ from gpuplan.units import GIB, ceil_div
 WEIGHTS_SHARE = 0.8
 EXPERTS_SHARE = 0.6
 CACHE_SHARE = 0.75
+"""Of the card's memory bandwidth."""
 OPERATIONS_SHARE = 0.6
 ATTENTION_OPERATIONS_SHARE = 0.4
+"""Of the card's dense peak."""
 KERNEL_SECONDS = 3.5e-6
-"""Of a small kernel inside a CUDA graph."""
+"""Seconds of a small kernel inside a CUDA graph."""
 EAGER_KERNEL_SECONDS = 30e-6
-"""Of one that PyTorch starts."""
+"""Seconds of one that PyTorch starts."""
 SAMPLER_KERNELS = 20
 STEP = 1.0e-3
 ASYNC_STEP = 0.3e-3

@@ -26,7 +26,7 @@ class EngineVersion:
 
     Pre-releases count as their release. A build of the main branch, `0.19.2rc1.dev206`, is named after the last tag and
     the commits since: it lies between the releases of 0.19 and 0.20.0, has the rules of the former for sure, and of the
-    latter those that had been merged. Measured: dev8, dev134 and dev206 of it plan their KV cache as 0.19.1 does.
+    latter those that had been merged. Logged: dev134 and dev206 of it plan their KV cache as 0.19.1 does.
     """
 
     major: int
@@ -74,8 +74,11 @@ def _is_suffix(suffix: str) -> bool:
 
 DEFAULT = EngineVersion(0, 33, 0)
 OLDEST = EngineVersion(0, 8, 0)
-NEWEST_READ = EngineVersion(0, 33, 0)
-
+RUNNER_V2_SINCE = EngineVersion(0, 29)
+"""Model Runner V2 is the default from here, from 0.22 to 0.28 for some architectures (`engine.rank_setting.runner_v2`)."""
+CONSUMED_SINCE = EngineVersion(0, 27)
+"""What is taken beside the KV cache is free memory lost, as the device tells it, plus the transient torch peak
+(`memory_profiling`, `total_consumed`); before, the sum of weights, torch's peak and the non-torch increase."""
 
 _FIRST_YEAR = 20
 """Images of a vendor's own are tagged by year and month, `25.09-py3`: no release of vLLM."""
@@ -117,17 +120,6 @@ class GraphAccounting(StrEnum):
     """The estimate is taken from the KV cache."""
 
 
-class NonKvAccounting(StrEnum):
-    """How the memory that is not KV cache is measured."""
-
-    PEAK = "peak"
-    """total × utilization − (torch peak + non-torch allocations)."""
-    COMPONENTS = "components"
-    """weights + torch peak increase + non-torch increase."""
-    CONSUMED = "consumed"
-    """Free memory lost while profiling, from the driver, plus the transient torch peak."""
-
-
 class TokensLine(StrEnum):
     """What "GPU KV cache size: N tokens" counts."""
 
@@ -154,15 +146,6 @@ def graph_accounting(version: EngineVersion) -> GraphAccounting:
     return GraphAccounting.LOGGED if version >= EngineVersion(0, 18) else GraphAccounting.ABSENT
 
 
-def non_kv_accounting(version: EngineVersion) -> NonKvAccounting:
-    """Peak in 0.8, components from 0.9, consumed from 0.28 (0.27 was not read):
-    `determine_available_memory`.
-    """
-    if version >= EngineVersion(0, 28):
-        return NonKvAccounting.CONSUMED
-    return NonKvAccounting.COMPONENTS if version >= EngineVersion(0, 9) else NonKvAccounting.PEAK
-
-
 def tokens_line(version: EngineVersion) -> TokensLine:
     """Blocks up to 0.9.0, groups from 0.9.1, concurrency from 0.20.1 (`v1/core/kv_cache_utils.py`)."""
     if version >= EngineVersion(0, 20, 1):
@@ -185,55 +168,29 @@ def group_padding_factor(version: EngineVersion) -> float:
     return 1.25 if version >= EngineVersion(0, 12) else 1.0
 
 
-def in_flight_batches(
-    version: EngineVersion, *, async_scheduling: bool, pipeline: int, runner_v2: bool | None = None
-) -> int:
+def in_flight_batches(version: EngineVersion, *, async_scheduling: bool, pipeline: int) -> int:
     """Batches of `max_num_batched_tokens` whose blocks a sliding-window or chunked layer keeps for a request.
 
     1 up to 0.25; from 0.26.0 the pipeline depth, one more with asynchronous scheduling,
-    which the first model runner has only without pipeline stages (`VllmConfig.max_concurrent_batches`).
-    `runner_v2` None: the default of the version.
+    which the first model runner has only without pipeline stages (`VllmConfig.max_concurrent_batches`). The
+    runner is the version's default.
     """
     if version < EngineVersion(0, 26):
         return 1
     if not async_scheduling:
         return pipeline
-    if runner_v2 if runner_v2 is not None else default_runner_v2(version):
+    if version >= RUNNER_V2_SINCE:
         return pipeline + 1
     return 2 if pipeline <= 1 else pipeline
 
 
-def default_runner_v2(version: EngineVersion) -> bool:
-    """Whether Model Runner V2 is the default: from 0.29.0; from 0.22 to 0.28 for some architectures only.
-
-    The engine falls back to the first runner for features the second lacks
-    (`VllmConfig.use_v2_model_runner`).
-    """
-    return version >= EngineVersion(0, 29)
-
-
 def default_async_scheduling(version: EngineVersion, *, pipeline: int = 1) -> bool:
-    """Off up to 0.11, on from 0.14 (0.12 and 0.13 were not read), with pipeline stages from 0.17 (0.15 and
-    0.16 likewise).
+    """Off up to 0.13, on from 0.14, with pipeline stages from 0.15.
 
     The engine switches it off for executors and speculative methods that lack it
     (`VllmConfig.__post_init__`).
     """
-    return version >= (EngineVersion(0, 14) if pipeline <= 1 else EngineVersion(0, 17))
-
-
-def default_chunked_prefill(
-    version: EngineVersion, *, pooling: bool = False, encoder_decoder: bool = False
-) -> bool:
-    """Generative models are prefilled in chunks by default in every release since 0.8, encoder-decoder
-    models never.
-
-    Pooling models with causal attention are from 0.11 (`ModelConfig.is_chunked_prefill_supported`); whether
-    a pooling model attends causally and pools its last token is the caller's knowledge.
-    """
-    if encoder_decoder:
-        return False
-    return not pooling or version >= EngineVersion(0, 11)
+    return version >= (EngineVersion(0, 14) if pipeline <= 1 else EngineVersion(0, 15))
 
 
 def ray_in_image(version: EngineVersion) -> bool:
@@ -241,6 +198,10 @@ def ray_in_image(version: EngineVersion) -> bool:
     (S1.7).
     """
     return version < EngineVersion(0, 18)
+
+
+SMALL_LIMITS = (2048, 256)
+"""(max_num_batched_tokens, max_num_seqs) of a server on a small card."""
 
 
 def batch_defaults(
@@ -261,7 +222,7 @@ def batch_defaults(
     (`NvmlCudaPlatform.get_device_total_memory`). 0.33 asks CUDA instead and names GB10 as small.
     """
     total = device_total_bytes or 0
-    small = (2048, 256) if usage == "serve" else (8192, 256)
+    small = SMALL_LIMITS if usage == "serve" else (8192, 256)
     untold = sliced or compute_capability == "11.0"
     if compute_capability == "12.1" or (untold and version < EngineVersion(0, 33)):
         return small
@@ -282,11 +243,6 @@ def pooling_in_chunks(version: EngineVersion) -> bool:
     """
     return version >= EngineVersion(0, 10, 1)
 
-
-BATCHED_DATA_PARALLEL_TOKENS = 256
-"""max_num_batched_tokens of MoE data parallelism with a batched all-to-all backend (`SchedulerConfig`, from
-0.20).
-"""
 
 _QUANTIZATION_REMOVED = {
     "gguf": EngineVersion(0, 24),

@@ -4,6 +4,7 @@ Rules from vLLM 0.32 (vllm/model_executor/layers/linear.py, vocab_parallel_embed
 vllm/distributed/utils.py), checked against the parameters of vLLM's own model classes.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
@@ -25,6 +26,9 @@ from gpuplan.engine.mxfp4 import keeps_all_scales, padded_experts
 from gpuplan.engine.quantization import experts_bytes, matrix_bytes
 from gpuplan.errors import GpuplanError
 from gpuplan.units import ceil_div, round_up
+
+UP_PROJECTION = "kv_b_proj"
+"""Last part of the name of the layer that makes keys and values of a latent."""
 
 
 class Indivisible(GpuplanError):
@@ -187,6 +191,24 @@ def stage_layers(
     return tuple(bounds)
 
 
+def layers_on_stage(
+    profile: ModelProfile,
+    stage: int,
+    stages: int,
+    partition: tuple[int, ...] | None = None,
+    draft_layers: int = 0,
+) -> list[Layer]:
+    """Decoder layers of a pipeline stage in their order, and on the last the first `draft_layers` drafting ones.
+
+    Raises GpuplanError for a `partition` that does not add up.
+    """
+    first, last = stage_layers(profile.layer_count, stages, partition)[stage]
+    layers = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
+    if stage == stages - 1:
+        layers += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
+    return layers
+
+
 def holds(residence: Residence, stage: int, stages: int) -> bool:
     """Whether pipeline stage `stage` of `stages` keeps a part of that residence."""
     match residence:
@@ -214,15 +236,10 @@ def rank_weights(
 
     `draft_layers` MTP layers are added on the last stage (speculative decoding). Raises Indivisible.
     """
-    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    kinds = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
-    if stage == stages - 1 and profile.draft_order:
-        kinds += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
-    counts: dict[Layer, int] = {}
-    for kind in kinds:
-        counts[kind] = counts.get(kind, 0) + 1
     layers = experts = 0
-    for kind, count in counts.items():
+    for kind, count in Counter(
+        layers_on_stage(profile, stage, stages, layer_partition, draft_layers)
+    ).items():
         whole, routed = layer_bytes(kind, split)
         layers += whole * count
         experts += routed * count

@@ -11,15 +11,16 @@ vllm/v1/attention/backends/mla/index_group.py). Gemma 3n and 4 keep the per-laye
 gemma-4-E4B 15.16 GiB, 0.19). What the kernels of quantized layers change is `engine.repacking`.
 """
 
+from collections import Counter
+
 from gpuplan.domain.model import CacheKind, Embedding, Layer, Linear, ModelProfile, Tensor, Unquantized
 from gpuplan.engine.architectures.rotary import MROPE_TIMES
 from gpuplan.engine.capability import capability
 from gpuplan.engine.repacking import BLACKWELL, repacked_bytes
 from gpuplan.engine.versions import DEFAULT, EngineVersion
-from gpuplan.engine.weights import Split, local_units, part_bytes, stage_layers
+from gpuplan.engine.weights import UP_PROJECTION, Split, layers_on_stage, local_units, part_bytes
 from gpuplan.units import MIB
 
-UP_PROJECTION = "kv_b_proj"
 INDEX_BYTES = 4
 INDEX_GROUPS_SINCE = EngineVersion(0, 30)
 ABSORBED = "dequantized latent projections"
@@ -61,7 +62,7 @@ def extra_bytes(
     `batched_tokens` and `sequences` are max_num_batched_tokens and max_num_seqs, `decode_tokens` one more than
     the speculative tokens; with zero batched tokens the index buffers are left out. Raises Indivisible.
     """
-    counts = _counts(profile, stage, stages, layer_partition, draft_layers)
+    counts = Counter(layers_on_stage(profile, stage, stages, layer_partition, draft_layers))
     absorbed = sum(_absorbed(kind, split, profile.itemsize) * count for kind, count in counts.items())
     choice, groups = _index_buffers(
         profile, counts, batched_tokens, min(batched_tokens, sequences * decode_tokens)
@@ -81,20 +82,6 @@ def extra_bytes(
         (OLDER_ROTARY, _older_rotary(profile) if version < SHORT_ROTARY_SINCE else 0),
     )
     return tuple((name, size) for name, size in found if size)
-
-
-def _counts(
-    profile: ModelProfile, stage: int, stages: int, layer_partition: tuple[int, ...] | None, draft_layers: int
-) -> dict[Layer, int]:
-    """Layers of each kind on a pipeline stage."""
-    first, last = stage_layers(profile.layer_count, stages, layer_partition)[stage]
-    kinds = [profile.layer_kinds[kind] for kind in profile.layer_order[first:last]]
-    if stage == stages - 1 and draft_layers:
-        kinds += [profile.draft_kinds[kind] for kind in profile.draft_order[:draft_layers]]
-    counts: dict[Layer, int] = {}
-    for kind in kinds:
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts
 
 
 def _deep_stack(profile: ModelProfile, split: Split, batched: int) -> int:

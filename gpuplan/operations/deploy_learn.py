@@ -10,7 +10,6 @@ from gpuplan.domain.deployment import DeploymentSpec
 from gpuplan.domain.events import Remark
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.engine.arguments import parse, without_command
-from gpuplan.engine.start_facts import facts_of
 from gpuplan.engine.startup_log import LogLine
 from gpuplan.errors import GpuplanError
 from gpuplan.operations.deploy_prepare import Prepared
@@ -31,19 +30,16 @@ def learn_from_run(run: Run, watch: Watch, prepared: Prepared, environ: Mapping[
     question = question_of_plan(prepared)
     if question is None:
         return
-    found = []
-    for server in run.spec.servers:
-        lines = _lines(watch, server.number)
-        version = facts_of(lines).version
-        found.append(
-            learn_from_lines(
-                lines,
-                origin=f"deployment {run.spec.name}",
-                at=time.time(),
-                environ=environ,
-                question=question if version is None else replace(question, version=version),
-            )
+    found = [
+        learn_from_lines(
+            _lines(watch, server.number),
+            origin=f"deployment {run.spec.name}",
+            at=time.time(),
+            environ=environ,
+            question=question,
         )
+        for server in run.spec.servers
+    ]
     kept = [one for one in found if one.lesson is not None]
     if kept:
         run.tell(Remark(fact=_fact(run.spec, kept[0])))
@@ -86,25 +82,26 @@ def _share(prepared: Prepared) -> float | None:
 
 def _fact(spec: DeploymentSpec, learned: Learned) -> Fact:
     """What is said of it: the figure that was planned, with whatever was known by then, beside the printed one."""
-    deployment = spec.name
     if learned.unwritten is not None:
-        return Fact(
-            code=NOT_KEPT,
-            severity=Severity.WARNING,
-            subject={"deployment": deployment},
-            figures={"why": learned.unwritten},
-        )
+        return not_kept(spec.name, learned.unwritten)
     told = learned.of(Quantity.KV_CACHE) or learned.of(Quantity.LOADING)
     cached = told is not None and told.quantity is Quantity.KV_CACHE
     planned = spec.predicted.kv_cache_bytes if cached else spec.predicted.weights_bytes
     return Fact(
         code=LEARNED,
         severity=Severity.INFO,
-        subject={"deployment": deployment},
+        subject={"deployment": spec.name},
         figures={
             "what": "KV cache" if cached else "loading",
             "predicted_bytes": told.predicted if told is not None and planned is None else planned,
             "printed_bytes": None if told is None else told.actual,
             "lesson": None if learned.lesson is None else learned.lesson.id,
         },
+    )
+
+
+def not_kept(deployment: str, why: str) -> Fact:
+    """What was learned of a deployment or a trial could not be written down."""
+    return Fact(
+        code=NOT_KEPT, severity=Severity.WARNING, subject={"deployment": deployment}, figures={"why": why}
     )

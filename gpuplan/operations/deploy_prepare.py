@@ -27,6 +27,7 @@ from gpuplan.domain.saved_plan import SavedCandidate
 from gpuplan.domain.workload import Category, Workload
 from gpuplan.errors import UsageError
 from gpuplan.operations.container_names import taken_names
+from gpuplan.operations.deploy_hosts import clocks_off, require_ready
 from gpuplan.operations.deploy_request import (
     DeployRequest,
     Wanted,
@@ -48,7 +49,6 @@ from gpuplan.operations.plan import (
 from gpuplan.operations.replan import breaks, candidate_at, changes
 from gpuplan.operations.served_model import locate
 from gpuplan.operations.stopped import FleetChanged, NothingFits, NotReady
-from gpuplan.planning.launchable import blocking
 from gpuplan.planning.planner import candidate_of
 from gpuplan.planning.released import released
 from gpuplan.planning.request import PlanRequest
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from gpuplan.operations.served_model import ModelPlace
 
 
-CLOCK_SECONDS = 5.0
 ABSENT = "GP840"
 """That a host does not have the model's directory."""
 _MODELS = "/models"
@@ -279,7 +278,7 @@ def _on_hosts(
         prepared,
         place=place,
         existing=found,
-        remarks=_clocks(opened.fleet, hosts),
+        remarks=clocks_off(opened.fleet, hosts),
     )
 
 
@@ -368,44 +367,8 @@ def image_of(wanted: Wanted, fleet: Fleet, candidate: Candidate) -> str:
     return choice.reference
 
 
-def require_ready(fleet: Fleet, hosts: Sequence[str]) -> None:
-    """Raise NotReady where Docker, the driver or the toolkit of a chosen host is not in order (GP809)."""
-    facts = []
-    for host in fleet.hosts:
-        if host.name not in hosts:
-            continue
-        backend = host.gpus[0].backend if host.gpus else "cuda"
-        codes = blocking(host, backend)
-        if codes:
-            facts.append(
-                Fact(
-                    code="GP809",
-                    severity=Severity.ERROR,
-                    subject={"host": host.name},
-                    figures={"codes": codes},
-                )
-            )
-            facts.extend(fact for fact in host.facts.conditions if fact.code in codes)
-    if facts:
-        raise NotReady(facts)
-
-
 def _fact(code: str, subject: Mapping[str, object], **figures: object) -> Fact:
     return Fact(code=code, severity=Severity.ERROR, subject=subject, figures=figures)
-
-
-def _clocks(fleet: Fleet, hosts: Sequence[str]) -> tuple[Fact, ...]:
-    """Clocks that are off by more than `CLOCK_SECONDS` (GP824)."""
-    return tuple(
-        Fact(
-            code="GP824",
-            severity=Severity.WARNING,
-            subject={"host": host.name},
-            figures={"seconds": round(host.facts.clock_offset_seconds or 0.0)},
-        )
-        for host in fleet.hosts
-        if host.name in hosts and abs(host.facts.clock_offset_seconds or 0.0) > CLOCK_SECONDS
-    )
 
 
 def _moved_ports(before: DeploymentSpec, after: DeploymentSpec) -> tuple[Fact, ...]:

@@ -29,8 +29,9 @@ def draft_of(
     """
     named = draft_named(engine)
     speculative = engine.speculative_config or {}
-    stated = str(speculative.get("method") or "")
-    if named is None or (target.draft_order and (stated.endswith("mtp") or named == reference)):
+    if named is None or (
+        target.draft_order and (engine.speculative_method.endswith("mtp") or named == reference)
+    ):
         return None
     revision = speculative.get("revision")
     pinned = f"{named}@{revision}" if isinstance(revision, str) and revision and "@" not in named else named

@@ -7,7 +7,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Basis, Fleet, Host
 from gpuplan.domain.hardware import Accelerator
 from gpuplan.domain.plan import Candidate, Plan, Remedy, StrategyName, StrategyResult, Verdict
-from gpuplan.domain.workload import GpuSelection
+from gpuplan.domain.workload import EngineArguments, GpuSelection
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.errors import UsageError
 from gpuplan.operations.cards import card_of
@@ -57,7 +57,8 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
     workload = workload_of(options, version)
     model = model_for(reference, workload)
     free_bytes = _free(free, accelerator)
-    fleet = hardware_fleet(accelerator, count, free_bytes)
+    paid = 0 if accelerator.unified else _paid_by_host(workload.engine, count)
+    fleet = hardware_fleet(accelerator, count, free_bytes, ram_bytes=paid or None)
     utilization = gpu_memory_utilization(
         workload.engine, category=model.category, architectures=(model.profile.architecture,), version=version
     )
@@ -84,7 +85,7 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
         model=dict(made.model),
         hardware=_hardware(accelerator, count, free_bytes),
         result=result,
-        facts=(*made.facts, *_taken_for(accelerator)),
+        facts=(*made.facts, *_taken_for(accelerator), *_ram_assumed(paid)),
         plan=made,
     )
 
@@ -103,12 +104,14 @@ def _judged(result: StrategyResult) -> StrategyResult:
     )
 
 
-def hardware_fleet(accelerator: Accelerator, count: int, free_bytes: int | None) -> Fleet:
-    """One host with `count` such GPUs, each with `free_bytes` free (None: all of it)."""
+def hardware_fleet(
+    accelerator: Accelerator, count: int, free_bytes: int | None, *, ram_bytes: int | None = None
+) -> Fleet:
+    """One host with `count` such GPUs, each with `free_bytes` free (None: all of it), and RAM (None: not known)."""
     gpus = accelerators.as_gpus(accelerator, count)
     if free_bytes is not None:
         gpus = tuple(replace(gpu, free_bytes=free_bytes) for gpu in gpus)
-    return Fleet(hosts=(Host(name=HOST, gpus=gpus),), basis=Basis.ASSUMED)
+    return Fleet(hosts=(Host(name=HOST, gpus=gpus, ram_available_bytes=ram_bytes),), basis=Basis.ASSUMED)
 
 
 def _free(text: str | None, accelerator: Accelerator) -> int | None:
@@ -124,6 +127,25 @@ def _free(text: str | None, accelerator: Accelerator) -> int | None:
             hint="give what is free on one GPU",
         )
     return size
+
+
+def _paid_by_host(engine: EngineArguments, count: int) -> int:
+    """Bytes of host memory for what is offloaded: of a host that need not exist it is not asked whether it has them."""
+    return int(engine.cpu_offload_gb * GIB) * count + int((engine.kv_offloading_size or 0) * GIB)
+
+
+def _ram_assumed(size: int) -> tuple[Fact, ...]:
+    if not size:
+        return ()
+    text = f"the host has {size / GIB:.2f} GiB of RAM free for what is offloaded to it; `gpuplan plan` asks a real host"
+    return (
+        Fact(
+            code="GP502",
+            severity=Severity.INFO,
+            subject={"host": HOST},
+            figures={"assumption": text},
+        ),
+    )
 
 
 def _taken_for(accelerator: Accelerator) -> tuple[Fact, ...]:

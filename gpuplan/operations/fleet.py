@@ -22,7 +22,7 @@ DECLARED_NOTE = "the hardware is declared in the inventory, not probed: all of i
 THIS_MACHINE = Inventory(path="", hosts=(HostEntry(name=LOCAL, address=LOCAL),))
 """What is planned on when there is no inventory."""
 DECLARE = "declare the hardware in the inventory, for example gpus: {name: H100-80GB, count: 8}"
-MEND = "`gpuplan check` says what to mend on each; --no-probe plans on the hardware the inventory declares"
+MEND = "`gpuplan check` says what to mend on each; `gpuplan plan --no-probe` plans on the hardware the inventory declares"
 GPU_TOOL_FAILED = frozenset({"GP601", "GP602", "GP603", "GP604", "GP605", "GP606", "GP608"})
 """States in which a host may have GPUs that its tools do not show."""
 _MAX_NAMED = 5

@@ -12,7 +12,7 @@ from gpuplan.planning.estimate import estimate, start_asked
 from gpuplan.planning.learned import SERVER, Gap, Learned, Missing, Use
 from gpuplan.planning.likeness import NO_LESSONS
 from gpuplan.planning.question import Question
-from gpuplan.planning.start_compared import server_compared, stages_compared
+from gpuplan.planning.start_compared import doubts, server_compared, stages_compared
 from gpuplan.sources import calibration_store
 from gpuplan.version import __version__
 
@@ -31,17 +31,20 @@ def learn_from_lines(
 ) -> Learned:
     """Compare one start with its prediction, and keep what it teaches.
 
-    `at`: seconds since 1970, when it started. `question`: what was started, where the caller knows it; else it is read
-    from the log, with what the user says in `known`. The prediction is made without what was learned before. Raises
-    GpuplanError for something the user said that is wrong; a file that cannot be written is told in the result.
+    `at`: seconds since 1970, when it started. `question`: what was started, where the caller knows it, of the release the
+    log names; else it is read from the log, with what the user says in `known`. The prediction is made without what was
+    learned before. Raises GpuplanError for something the user said that is wrong; a file that cannot be written is told in
+    the result.
     """
     facts = facts_of(lines_by_member)
     if question is None:
         asked = question_of(facts, known)
     elif facts.platform == "cpu":
         asked = Asked(question=None, missing=(Missing(gap=Gap.PLATFORM, detail="cpu"),))
-    else:
+    elif facts.version is None:
         asked = Asked(question=question)
+    else:
+        asked = Asked(question=replace(question, version=facts.version))
     learned = compare(facts, asked, origin=origin, at=at)
     if learned.lesson is None or not keep:
         return learned
@@ -70,6 +73,8 @@ def compare(facts: StartFacts, asked: Asked, *, origin: str, at: float) -> Learn
     whole = server_compared(facts, memory, total_known=asked.total_known)
     told = tuple(stage for stage in stages if any(term.actual is not None for term in stage.terms))
     missing = asked.missing if told else (*asked.missing, Missing(gap=Gap.MEASURES))
+    if asked.total_named and not any(one.prevents for one in missing):
+        missing = (*missing, *doubts(told, question.devices[0].total_bytes))
     lesson = None
     if not any(one.prevents for one in missing):
         start = start_asked(question)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gpuplan.engine.start_facts import facts_of
 from gpuplan.engine.startup_log import LogLine
-from gpuplan.errors import UsageError
+from gpuplan.errors import GpuplanError, UsageError
 from gpuplan.operations.learn import learn_from_lines
 from gpuplan.operations.start_question import Known
-from gpuplan.planning.learned import Learned
+from gpuplan.planning.learned import Gap, Learned, Missing
 from gpuplan.sources import calibration_store
 
 STDIN = "-"
@@ -34,20 +34,33 @@ class Log:
 def learn_logs(
     names: Sequence[str], known: Known, *, environ: Mapping[str, str], keep: bool = True
 ) -> tuple[Learned, ...]:
-    """Learn from every start of the logs. Raises UsageError for a file that cannot be read, and as `learn_from_lines`."""
+    """Learn from every start of the logs; one that is refused does not keep the others from being learned.
+
+    Raises UsageError for a file that cannot be read, and of one start what `learn_from_lines` raises.
+    """
     logs = [_read(name) for name in dict.fromkeys(names)]
+    servers = _servers(logs)
     learned = []
-    for server in _servers(logs):
+    for server in servers:
         first, *others = server
         origin = first.name if not others else f"{first.name} and {len(others)} more"
-        one = learn_from_lines(
-            {log.name: log.lines for log in server},
-            origin=origin,
-            at=max(log.at for log in server),
-            environ=environ,
-            known=known,
-            keep=keep,
-        )
+        lines = {log.name: log.lines for log in server}
+        try:
+            one = learn_from_lines(
+                lines,
+                origin=origin,
+                at=max(log.at for log in server),
+                environ=environ,
+                known=known,
+                keep=keep,
+            )
+        except GpuplanError as error:
+            if len(servers) == 1:
+                error.message = f"{origin}: {error.message}"
+                error.args = (error.message,)
+                raise
+            missing = Missing(gap=Gap.WRONG, detail=error.message, way=error.hint or "")
+            one = Learned(origin=origin, facts=facts_of(lines), missing=(missing,))
         learned.append(one)
     return tuple(learned)
 

@@ -55,12 +55,16 @@ class Asked:
     question: Question | None
     total_known: bool = True
     card_known: bool = True
+    total_named: bool = False
+    """The memory of the card is that of the user's word alone: the log prints none."""
     missing: tuple[Missing, ...] = ()
 
 
 def question_of(facts: StartFacts, known: Known = NOTHING_KNOWN) -> Asked:
     """The very start that a log tells of. Raises UsageError and ModelError for what the user said that is wrong."""
     accelerator = known.accelerator
+    if facts.empty:
+        return Asked(question=None, missing=(Missing(gap=Gap.START),))
     version = version_of(known.version) if known.version is not None else facts.version
     if version is None or not version.supported:
         detail = "" if version is None else str(version)
@@ -90,7 +94,13 @@ def question_of(facts: StartFacts, known: Known = NOTHING_KNOWN) -> Asked:
         missing.append(Missing(gap=Gap.STAGES, detail=str(shape.pipeline)))
     shape = grouped(shape, model.profile, engine)
     question = _question(facts, model, engine, version, shape, device)
-    return Asked(question=question, total_known=total_known, card_known=card_known, missing=tuple(missing))
+    return Asked(
+        question=question,
+        total_known=total_known,
+        card_known=card_known,
+        total_named=known.gpu is not None and facts.total_bytes is None,
+        missing=tuple(missing),
+    )
 
 
 def _question(
@@ -125,6 +135,8 @@ def _arguments(
         values = _configured(facts.config or {})
         if not known.engine_args:
             missing.append(Missing(gap=Gap.ARGUMENTS))
+    elif facts.arguments_cut and not known.engine_args:
+        missing.append(Missing(gap=Gap.ARGUMENTS, detail="cut"))
     words, refused = argument_words(values, version)
     if refused:
         missing.append(Missing(gap=Gap.REFUSED, detail=", ".join(refused)))

@@ -2,18 +2,17 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuplan.domain.calibration import Quantity
-from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import RankMemory
 from gpuplan.domain.verification import ComparedFigure, Rank
-from gpuplan.engine.start_facts import facts_of
+from gpuplan.engine.start_facts import PRINTED
 from gpuplan.engine.startup_log import LogLine
-from gpuplan.operations.deploy_learn import NOT_KEPT, question_of_plan
+from gpuplan.operations.deploy_learn import not_kept, question_of_plan
 from gpuplan.operations.deploy_prepare import Prepared
 from gpuplan.operations.learn import learn_from_lines
-from gpuplan.operations.verify_terms import PRINTED_TO
 
 _PARTS = {
     Quantity.ACTIVATION: "activation",
@@ -39,16 +38,12 @@ def learn_from_trial(
     question, memory = question_of_plan(prepared), prepared.candidate.memory
     if question is None or memory is None:
         return Taught()
-    said = facts_of(printed)
-    if said.platform == "cpu" or _is_of_cpu(printed):
-        return Taught()
-    version = said.version
     learned = learn_from_lines(
         printed,
         origin=f"verify on {', '.join(prepared.spec.hosts)}",
         at=time.time(),
         environ=environ,
-        question=question if version is None else replace(question, version=version),
+        question=question,
     )
     rows = []
     for stage, told in learned.compared:
@@ -56,24 +51,10 @@ def learn_from_trial(
         if told.quantity in _PARTS and told.actual is not None and ranks:
             several = prepared.candidate.parallelism.pipeline > 1
             rows.append(_row(_PARTS[told.quantity], ranks, told.actual, stage if several else None))
-    facts: tuple[Fact, ...] = ()
-    if learned.unwritten is not None:
-        facts = (
-            Fact(
-                code=NOT_KEPT,
-                severity=Severity.WARNING,
-                subject={"deployment": prepared.name},
-                figures={"why": learned.unwritten},
-            ),
-        )
+    facts = () if learned.unwritten is None else (not_kept(prepared.name, learned.unwritten),)
     return Taught(
         kept=learned.lesson is not None and learned.unwritten is None, rows=tuple(rows), facts=facts
     )
-
-
-def _is_of_cpu(printed: Mapping[str, Sequence[LogLine]]) -> bool:
-    """Whether a build for the CPU spoke: from 0.14 on it tells its platform to nobody (vLLM platforms/__init__.py)."""
-    return any("CPU KV cache size:" in text for lines in printed.values() for _, text in lines)
 
 
 def _row(term: str, ranks: Sequence[RankMemory], actual: int, stage: int | None) -> ComparedFigure:
@@ -87,5 +68,5 @@ def _row(term: str, ranks: Sequence[RankMemory], actual: int, stage: int | None)
         low=predicted.least,
         high=predicted.most,
         actual=actual,
-        slack=2 * PRINTED_TO,
+        slack=2 * PRINTED,
     )

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.verification import ComparedFigure, Rank
+from gpuplan.engine.start_facts import PRINTED
 from gpuplan.engine.startup_log import LogLine, Milestone, MilestoneKind, milestone
-from gpuplan.units import GIB
 
-PRINTED_TO = GIB // 200
-"""Half of the last digit the engine prints of a size (`%.2f GiB`): a range is not missed by less."""
 _WORKER = re.compile(
     r"\((?:Vllm)?Worker(?:[ _](?P<groups>[A-Z]{2,3}\d{1,5}(?:[ _][A-Z]{2,3}\d{1,5}){0,6}))?(?: rank=(?P<rank>\d{1,5}))? pid="
 )
@@ -102,7 +100,7 @@ def _row(term: str, rank: Rank, actual: int, ranks: Iterable[RankMemory], name: 
         low=min(low for _, low, _ in figures),
         high=max(high for _, _, high in figures),
         actual=actual,
-        slack=PRINTED_TO,
+        slack=PRINTED,
     )
 
 

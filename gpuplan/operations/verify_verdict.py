@@ -1,4 +1,4 @@
-"""What a trial says of the prediction, as facts (GP870 to GP873)."""
+"""What a trial says of the prediction, as facts (GP870 to GP874)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -30,6 +30,12 @@ class Gap(StrEnum):
     """The model cannot be divided so."""
     STAGES = "stages"
     """The log does not say which pipeline stage printed what."""
+    DOUBT = "doubt"
+    """What was printed contradicts the card that the user names."""
+    START = "start"
+    """No line of it is one of the engine's."""
+    WRONG = "wrong"
+    """What log and user say together is refused."""
     PLATFORM = "platform"
     """It ran without a GPU."""
     MEASURES = "measures"
@@ -37,7 +43,18 @@ class Gap(StrEnum):
 
 
 _PREVENT = frozenset(
-    {Gap.MODEL, Gap.VERSION, Gap.ARGUMENTS, Gap.ARCHITECTURE, Gap.SIZES, Gap.PLATFORM, Gap.MEASURES}
+    {
+        Gap.MODEL,
+        Gap.VERSION,
+        Gap.ARGUMENTS,
+        Gap.ARCHITECTURE,
+        Gap.SIZES,
+        Gap.DOUBT,
+        Gap.START,
+        Gap.WRONG,
+        Gap.PLATFORM,
+        Gap.MEASURES,
+    }
 )
 
 
@@ -47,6 +64,8 @@ class Missing:
 
     gap: Gap
     detail: str = ""
+    way: str = ""
+    """The way out, where it is known only where the gap was found."""
 
     @property
     def prevents(self) -> bool:

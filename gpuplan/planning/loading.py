@@ -7,7 +7,6 @@ from gpuplan.domain.memory import Term
 from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
-from gpuplan.engine import kv_pages
 from gpuplan.engine.allocator import rounding_bytes
 from gpuplan.engine.expert_parallel import balancing_bytes
 from gpuplan.engine.lora import lora_bytes
@@ -88,7 +87,7 @@ def _parts(loading: Loading, loaded: RankWeights) -> tuple[tuple[str, int], ...]
         draft_layers=loading.draft_layers,
         batched_tokens=loading.batched_tokens,
         sequences=loading.sequences,
-        decode_tokens=1 + kv_pages.speculative_tokens(loading.engine),
+        decode_tokens=1 + loading.engine.speculative_tokens,
         version=version,
     )
     slots = lora_bytes(

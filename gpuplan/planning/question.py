@@ -38,10 +38,6 @@ def asked_length(engine: EngineArguments) -> int | None:
 
 def draft_layers(profile: ModelProfile, engine: EngineArguments) -> int:
     """Layers that speculative decoding loads: those of a draft (`engine.draft.with_draft`), else MTP layers by an MTP method."""
-    speculative = engine.speculative_config
     if profile.draft is not None and profile.draft.profile is not None:
         return len(profile.draft_order)
-    if not speculative or not profile.draft_order:
-        return 0
-    method = str(speculative.get("method", ""))
-    return len(profile.draft_order) if method.endswith("mtp") or method == "deepseek_mtp" else 0
+    return len(profile.draft_order) if engine.speculative_method.endswith("mtp") else 0

@@ -17,10 +17,8 @@ from gpuplan.planning.offers import Device
 from gpuplan.planning.question import Question, draft_layers
 
 
-def rank_terms(
-    question: Question, stage: int, device: Device, tensor_rank: int, batch: Batch
-) -> tuple[Term, Term, Term, Term, Term]:
-    """Weights, what loading adds, activation peak, non-torch and CUDA graphs of one rank, in that order."""
+def rank_terms(question: Question, stage: int, device: Device, tensor_rank: int, batch: Batch) -> FiveTerms:
+    """The terms of one rank. Raises Indivisible."""
     profile, engine, parallelism = question.profile, question.engine, question.parallelism
     split = split_seen(question, device, tensor_rank)
     loaded = weights.rank_weights(

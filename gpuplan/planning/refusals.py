@@ -213,13 +213,13 @@ def only_slices(judge: Judge, host: str, slices: Sequence[Offer], shape: Paralle
 
 
 def too_little_ram(host: HostOffer, need: int) -> Fact:
-    """GP302: host memory for offload or the extended KV cache."""
-    have = host.ram_available_bytes or 0
+    """GP302: host memory for offload or the extended KV cache; `have_bytes` is None where it is not known."""
+    have = host.ram_available_bytes
     return Fact(
         code="GP302",
         severity=Severity.ERROR,
         subject={"host": host.host},
-        figures={"need_bytes": need, "have_bytes": have, "gap_bytes": need - have},
+        figures={"need_bytes": need, "have_bytes": have, "gap_bytes": need - (have or 0)},
     )
 
 

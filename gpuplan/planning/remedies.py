@@ -285,7 +285,9 @@ def _own_sizes(case: _Case) -> Iterator[Remedy]:
     )
     fitting = case.again(case.with_workload(engine=engine))
     if fitting is not None:
-        yield _shape_remedy(fitting, user_world(case.arguments) or 1, {})
+        replicas = max(case.request.workload.replicas, case.arguments.data_parallel_size)
+        whole = replicas if case.strategy is StrategyName.DATA_PARALLEL else 1
+        yield _shape_remedy(fitting, (user_world(case.arguments) or 1) * whole, {})
 
 
 def _shape_remedy(candidate: Candidate, asked: int, change: Mapping[str, Any]) -> Remedy:
@@ -297,7 +299,7 @@ def _shape_remedy(candidate: Candidate, asked: int, change: Mapping[str, Any]) -
         change=dict(change) or sizes,
         figures={
             "shape": f"TP {shape.tensor} × PP {shape.pipeline}",
-            "where": ", ".join(host.host for host in candidate.placement[:3]),
+            "where": ", ".join(list(dict.fromkeys(host.host for host in candidate.placement))[:3]),
             "gpus": gpus,
             "asked": asked,
         },

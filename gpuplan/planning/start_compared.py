@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from gpuplan.domain.calibration import Compared, Quantity, StageTerms
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
-from gpuplan.engine.start_facts import RankFacts, StartFacts
+from gpuplan.engine.start_facts import PRINTED, RankFacts, StartFacts
 from gpuplan.engine.versions import GraphAccounting, graph_accounting
+from gpuplan.planning.learned import Gap, Missing
 from gpuplan.planning.question import Question
+from gpuplan.units import GIB
 
 
 def stages_compared(
@@ -21,6 +23,27 @@ def stages_compared(
         phase = str(dict(ranks[0].activation.inputs).get("phase", ""))
         found.append(StageTerms(stage=stage, phase=phase, terms=terms))
     return tuple(found)
+
+
+def doubts(stages: Sequence[StageTerms], total_bytes: int) -> tuple[Missing, ...]:
+    """Whether the start ran on a card as large as the user says, or within arguments that the log does not show.
+
+    What is neither loaded nor cache cannot be less than nothing, and is not a quarter of the card more than predicted.
+    """
+    for terms in (stage.terms for stage in stages):
+        working = next((term for term in terms if term.quantity is Quantity.WORKING), None)
+        if working is None or working.actual is None:
+            continue
+        if working.actual < -PRINTED:
+            said = f"the KV cache has {-working.actual / GIB:.2f} GiB more than such a card leaves for it"
+            return (Missing(gap=Gap.DOUBT, detail=said),)
+        if working.actual - working.high > total_bytes // 4:
+            said = (
+                f"{working.actual / GIB:.2f} GiB of it would be neither weights nor KV cache, "
+                f"{working.high / GIB:.2f} GiB at most are expected"
+            )
+            return (Missing(gap=Gap.DOUBT, detail=said),)
+    return ()
 
 
 def server_compared(facts: StartFacts, memory: MemoryEstimate, *, total_known: bool) -> tuple[Compared, ...]:

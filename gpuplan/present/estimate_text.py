@@ -23,7 +23,7 @@ def estimate_text(
     width: int,
 ) -> Lines:
     """The estimate in lines of at most `width` cells."""
-    lines: list[Line] = list(_header(model, hardware, result))
+    lines: list[Line] = list(_header(model, hardware, result, width))
     if result.candidates:
         candidate = result.candidates[0]
         fits = result.verdict is Verdict.FITS
@@ -40,14 +40,18 @@ def estimate_text(
     return tuple(lines)
 
 
-def _header(model: Mapping[str, Any], hardware: Mapping[str, Any], result: StrategyResult) -> Iterator[Line]:
+def _header(
+    model: Mapping[str, Any], hardware: Mapping[str, Any], result: StrategyResult, width: int
+) -> Iterator[Line]:
     label, role = VERDICTS[result.verdict]
     shape = f" ({shape_words(result.candidates[0])})" if result.candidates else ""
-    yield line(
-        Span(visible(str(model["name"])), Role.TITLE),
-        f" on {plural(hardware['count'], 'GPU')} {visible(str(hardware['name']))}, {gib(hardware['total_bytes'])} each: ",
-        Span(label + shape, role),
-    )
+    name = visible(str(model["name"]))
+    where = f"on {plural(hardware['count'], 'GPU')} {visible(str(hardware['name']))}, {gib(hardware['total_bytes'])} each: "
+    if len(f"{name} {where}{label}{shape}") <= width:
+        yield line(Span(name, Role.TITLE), f" {where}", Span(label + shape, role))
+    else:
+        yield line(Span(name, Role.TITLE))
+        yield line(f"  {where}", Span(label + shape, role))
 
 
 def terms_table(rank: RankMemory) -> Iterator[Line]:

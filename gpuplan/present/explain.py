@@ -31,7 +31,8 @@ def page_text(page: Page, width: int) -> Lines:
         ("What to do", page.do),
         ("Source", page.source),
     ):
-        lines += [EMPTY, line(Span(heading, Role.DIM)), *wrapped(text, width, first="  ")]
+        if text:
+            lines += [EMPTY, line(Span(heading, Role.DIM)), *wrapped(text, width, first="  ")]
     return tuple(lines)
 
 

@@ -8,6 +8,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.present import (
     deploy_findings_changes,
     deploy_findings_order,
+    division_findings,
     host_findings,
     learn_findings,
     memory_findings,
@@ -16,8 +17,8 @@ from gpuplan.present import (
 from gpuplan.present.deploy_findings_bringing import WORDS as BRINGING_WORDS
 from gpuplan.present.deploy_findings_diagnosis import WORDS as DIAGNOSIS_WORDS
 from gpuplan.present.deploy_findings_lifecycle import WORDS as LIFECYCLE_WORDS
-from gpuplan.present.numbers import count, gib, listed, percent, tokens
-from gpuplan.present.subjects import place, shape
+from gpuplan.present.numbers import gib, listed, percent, tokens
+from gpuplan.present.subjects import engine_says, place, shape
 from gpuplan.present.unreached import way_back
 from gpuplan.present.verify_findings import WORDS as VERIFY_WORDS
 from gpuplan.present.words import Worder, Words
@@ -73,97 +74,6 @@ _BRIEF = {
 }
 
 
-def _engine_says(figures: Mapping[str, Any]) -> tuple[str, ...]:
-    line = figures.get("line")
-    return (f"the engine would print: {line}",) if line else ()
-
-
-def _heads(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{figures['part']}: {count(figures['value'])} cannot be divided over TP {figures['tensor']}",
-        _engine_says(figures),
-        f"use a tensor-parallel size that divides {count(figures['value'])}, or pipeline stages: -- --pipeline-parallel-size {figures['tensor']}",
-    )
-
-
-def _width(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{figures['part']} cannot be split over {figures['ranks']} ranks ({shape(figures)})",
-        _engine_says(figures),
-        "use a smaller tensor-parallel size; for experts, --enable-expert-parallel keeps them whole",
-    )
-
-
-def _layers(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{figures['pipeline']} pipeline stages for {plural(figures['value'], 'layer')}",
-        _engine_says(figures),
-        f"use at most {figures['value']} stages",
-    )
-
-
-def _no_pipeline(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{figures['part']} cannot run in pipeline stages",
-        _engine_says(figures),
-        "use tensor parallel only, on one host",
-    )
-
-
-def _no_experts(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        "expert parallel was asked for, but the model has no experts",
-        _engine_says(figures),
-        "leave --enable-expert-parallel out",
-    )
-
-
-def _context_parallel(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"context parallel does not go with {shape(figures)}",
-        _engine_says(figures),
-        "see `gpuplan explain GP110`",
-    )
-
-
-def _dtype(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    if not figures["value"]:
-        return (
-            f"{figures['part']} is numerically unstable in float16",
-            _engine_says(figures),
-            "leave --dtype out, or use cards with bfloat16 (compute capability 8.0)",
-        )
-    return (
-        f"{place(subject)}: {figures['part']} (compute capability {figures['value'] / 10:.1f}) has no bfloat16",
-        _engine_says(figures),
-        "pass -- --dtype float16 if the model bears it, or use newer cards",
-    )
-
-
-def _no_quantization(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{place(subject)}: {figures['part']} (compute capability {figures['value'] / 10:.1f}) cannot run this quantization, which needs {figures['ranks'] / 10:.1f}",
-        _engine_says(figures),
-        "use another variant of the model, or newer cards",
-    )
-
-
-def _too_old(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{place(subject)}: {figures['part']} (compute capability {figures['value'] / 10:.1f}) is too old for vLLM, which needs {figures['ranks'] / 10:.1f}",
-        (),
-        "use newer cards",
-    )
-
-
-def _cut_groups(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
-    return (
-        f"{figures['part']}: a rank's share of {figures['value']} ends inside a quantization group; the engine starts, its answers may be wrong",
-        (str(figures["line"]),),
-        "use a smaller tensor-parallel size, or -- --enable-expert-parallel for experts",
-    )
-
-
 def _claim(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"{place(subject)}: each rank needs {gib(figures['need_bytes'])}, {figures['device']} gives {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
@@ -177,7 +87,7 @@ def _weights(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
         f"{place(subject)}: {shape(figures)} needs {gib(figures['need_bytes'])} on {figures['device']} before any KV cache, the budget is {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
         (
             f"weights take {gib(figures.get('weights_bytes'))} and activation {gib(figures.get('activation_bytes'))} on rank {figures['rank']}",
-            *_engine_says(figures),
+            *engine_says(figures),
         ),
         "use more GPUs, larger cards or a quantized variant",
     )
@@ -191,7 +101,7 @@ def _kv_context(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
         (
             f"{gib(figures.get('weights_bytes'))} of the {gib(figures.get('budget_bytes'))} budget are weights ({shape(figures)})",
             f"the longest context that fits is {tokens(longest)}" if longest else "not even one block fits",
-            *_engine_says(figures),
+            *engine_says(figures),
         ),
         hint,
     )
@@ -232,6 +142,12 @@ def _fewer_gpus(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
 
 
 def _ram(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
+    if figures["have_bytes"] is None:
+        return (
+            f"{place(subject)}: {gib(figures['need_bytes'])} of host RAM needed; how much the host has is not known",
+            ("--cpu-offload-gb, --kv-offloading-size and --ram-claim are paid in host memory on every host",),
+            "plan on the probed host, or offload nothing",
+        )
     return (
         f"{place(subject)}: {gib(figures['need_bytes'])} of host RAM needed, {gib(figures['have_bytes'])} available, short by {gib(figures['gap_bytes'])}",
         ("--cpu-offload-gb, --kv-offloading-size and --ram-claim are paid in host memory on every host",),
@@ -375,22 +291,8 @@ def _unknown(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 
 
 _WORDS: dict[str, Worder] = {
-    "GP101": _heads,
-    "GP102": _width,
-    "GP103": _heads,
-    "GP104": _width,
-    "GP105": _width,
-    "GP106": _width,
-    "GP107": _layers,
-    "GP108": _no_pipeline,
-    "GP109": _no_experts,
-    "GP110": _context_parallel,
-    "GP111": _dtype,
-    "GP112": _no_quantization,
-    "GP113": _too_old,
     "GP115": _refused_argument,
     "GP116": _refused_argument,
-    "GP114": _cut_groups,
     "GP202": _claim,
     "GP203": _weights,
     "GP204": _kv_context,
@@ -413,6 +315,7 @@ _WORDS: dict[str, Worder] = {
     "GP501": _unknown_architecture,
     "GP502": _assumption,
     "GP503": _notice,
+    **division_findings.WORDS,
     **learn_findings.WORDS,
     **memory_findings.WORDS,
     **shared_findings.WORDS,

@@ -51,8 +51,15 @@ def learned_text(learned: Learned, width: int) -> Lines:
     return tuple(lines)
 
 
+def _is_other(learned: Learned) -> bool:
+    """Whether it is not the log of a start at all."""
+    return any(one.gap is Gap.START for one in learned.missing)
+
+
 def _title(learned: Learned, width: int) -> Lines:
     facts = learned.facts
+    if _is_other(learned):
+        return wrapped(learned.origin, width, rest="  ", role=Role.TITLE)
     parts = [learned.origin, what_words(learned), ending_words(facts)]
     return wrapped(": ".join(part for part in parts if part), width, rest="  ", role=Role.TITLE)
 
@@ -147,12 +154,28 @@ def missing_words(missing: Missing) -> tuple[str, str]:
             which = f"vLLM {detail} is older than the rules known here" if detail else "the version of vLLM"
             return which, "" if detail else "--vllm-version X.Y.Z"
         case Gap.ARGUMENTS:
+            said = "the log cuts off their end" if detail else "the log does not show them"
             return (
-                "the arguments: the log does not show them, the comparison takes defaults",
-                "write them after --, for example -- --tensor-parallel-size 2; -- --seed 0 where there were none",
+                f"the arguments: {said}, the comparison takes defaults",
+                "end the command with them, as in: -- --tensor-parallel-size 2 (with: -- --seed 0 if there were none)",
             )
+        case Gap.DOUBT:
+            return (
+                f"agreement with the card named: {detail}",
+                "name the card the log is of (--gpu NAME or NAME=SIZE), and behind -- arguments that the log does not show",
+            )
+        case Gap.START:
+            return (
+                "a start of vLLM: no line of one is in there",
+                "give the server's log from its first line on",
+            )
+        case Gap.WRONG:
+            return detail, visible(missing.way)
         case Gap.REFUSED:
-            return f"arguments that are not understood and left out: {detail}", "write them after --"
+            return (
+                f"arguments that are not understood and left out: {detail}",
+                "end the command with them: -- ARGUMENTS",
+            )
         case Gap.CARD:
             return "the card: the log does not name it, so only what loading takes is used", "--gpu NAME"
         case Gap.TOTAL:
@@ -182,14 +205,15 @@ def lessons_text(lessons: Sequence[Lesson], path: str, unread: int, width: int) 
     """Every lesson in a line, newest first."""
     lines: list[Line] = []
     if lessons:
-        room = max(20, width - 52)
+        cards = [visible(one.start.gpu).removeprefix("NVIDIA ") for one in lessons]
+        room = max(20, width - 44 - min(18, max(map(len, (*cards, "card")))))
         header = f"{'lesson':<18}{'learned':<12}{padded('model', room)}{'vLLM':<9}{'TP':<4}card"
         lines.append(line(Span(header, Role.DIM)))
-        for one in lessons:
+        for one, card in zip(lessons, cards, strict=True):
             start = one.start
             text = (
                 f"{padded(one.id, 18)}{day(one.at):<12}{padded(visible(start.model), room - 1)} {start.version:<9}"
-                f"{start.tensor:<4}{visible(start.gpu)}"
+                f"{start.tensor:<4}{card}"
             )
             lines.append(line(padded(text, width).rstrip()))
     lines += [EMPTY] if lessons else []

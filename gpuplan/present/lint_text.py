@@ -50,6 +50,7 @@ def lint_document(
     facts: tuple[Fact, ...],
     parallel_config: dict[str, Any] | None,
 ) -> LintDocument:
+    """`gpuplan lint -o json`."""
     return LintDocument(
         schema_version=1,
         ok=ok,

@@ -2,7 +2,7 @@
 
 from gpuplan.present.holdings import is_named, sentence, way_out
 from gpuplan.present.numbers import count, gib, gpu_range, percent, tokens
-from gpuplan.present.subjects import place, shape
+from gpuplan.present.subjects import engine_says, place, shape
 from gpuplan.present.words import Given, Worder, Words, told
 from gpuplan.units import plural
 
@@ -11,7 +11,6 @@ def _busy(subject: Given, figures: Given) -> Words:
     one = f"{subject['host']} GPU {subject['gpu']}"
     others = [gpu for gpu in subject["gpus"] if gpu != subject["gpu"]]
     also = (f"the same check fails on GPU {gpu_range(others)} of this host",) if others else ()
-    line = figures.get("line")
     return told(
         f"{one}: {gib(figures['have_bytes'])} free, the engine wants {gib(figures['need_bytes'])} free at start, "
         f"short by {gib(figures['gap_bytes'])}",
@@ -19,7 +18,7 @@ def _busy(subject: Given, figures: Given) -> Words:
             *_held(figures),
             *also,
             *_not_even(figures),
-            *((f"the engine would print: {line}",) if line else ()),
+            *engine_says(figures),
         ),
         _busy_hint(subject, figures),
     )
@@ -101,12 +100,11 @@ def _slices(subject: Given, figures: Given) -> Words:
         if isinstance(subject.get("gpus"), (list, tuple))
         else str(subject.get("host") or ", ".join(subject.get("hosts", ())) or "this hardware")
     )
-    line = figures.get("line")
     return (
         f"{where}: {figures['ranks']} ranks cannot work together on MIG slices ({figures['part']})",
         (
             "a CUDA process sees one MIG slice and cannot reach another, on the same card or elsewhere",
-            *((f"the engine would print: {line}",) if line else ()),
+            *engine_says(figures),
         ),
         "run one whole model per slice (--replicas N), use a larger slice, or take whole cards",
     )
@@ -139,13 +137,12 @@ def _not_launchable(subject: Given, figures: Given) -> Words:
 def _too_big_to_load(subject: Given, figures: Given) -> Words:
     peak = figures.get("loading_peak_bytes") or 0
     while_loading = f", and {gib(peak)} more while they are converted" if peak else ""
-    line = figures.get("line")
     return told(
         f"{place(subject)}: {shape(figures)} needs {gib(figures['need_bytes'])} on {figures['device']} to load the weights, "
         f"the card has {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
         (
             f"weights take {gib(figures['weights_bytes'])} on rank {figures['rank']}{while_loading}",
-            *((f"the engine would print: {line}",) if line else ()),
+            *engine_says(figures),
         ),
         "use more GPUs, larger cards"
         + (", or a checkpoint that is quantized already" if peak else " or a quantized variant"),

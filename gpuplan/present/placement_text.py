@@ -88,7 +88,7 @@ def _bars(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[
     for position, (host, gpu) in enumerate(places[:MOST_BARS]):
         rank = memory.ranks[position % world]
         sizes = (
-            ("W", rank.weights.bytes),
+            ("W", _weights(rank)),
             ("A", _other(rank)),
             ("G", rank.cuda_graph.bytes),
             ("KV", rank.kv_cache_bytes),
@@ -99,8 +99,13 @@ def _bars(candidate: Candidate, memory: MemoryEstimate, width: int) -> Iterator[
         yield line(Span(f"  … {len(places) - MOST_BARS} more GPUs with the same shape", Role.DIM))
 
 
+def _weights(rank: RankMemory) -> int:
+    """Weights on the card: what is offloaded is not."""
+    return max(0, rank.weights.bytes + min(0, rank.weights_extra.bytes))
+
+
 def _other(rank: RankMemory) -> int:
-    return rank.weights_extra.bytes + rank.activation.bytes + rank.non_torch.bytes
+    return max(0, rank.weights_extra.bytes) + rank.activation.bytes + rank.non_torch.bytes
 
 
 def _bar(rank: RankMemory, gpu: PlacedGpu, size: int) -> list[Span]:
@@ -110,8 +115,8 @@ def _bar(rank: RankMemory, gpu: PlacedGpu, size: int) -> list[Span]:
     """
     cache = max(0, rank.kv_cache_bytes)
     parts = [
-        (rank.weights.bytes, "█", Role.WEIGHTS),
-        (max(0, _other(rank)), "▓", Role.ACTIVATION),
+        (_weights(rank), "█", Role.WEIGHTS),
+        (_other(rank), "▓", Role.ACTIVATION),
         (rank.cuda_graph.bytes, "▒", Role.GRAPHS),
         (cache, "░", Role.CACHE),
     ]

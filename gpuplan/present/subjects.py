@@ -1,4 +1,4 @@
-"""What a finding is about, in words: a place, a shape."""
+"""What findings have in common, in words: a place, a shape, the engine's own line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,3 +34,9 @@ def shape(figures: Mapping[str, Any]) -> str:
     if figures.get("expert"):
         words.append("EP")
     return " × ".join(words)
+
+
+def engine_says(figures: Mapping[str, Any]) -> tuple[str, ...]:
+    """The line the engine would print, where it is known."""
+    line = figures.get("line")
+    return (f"the engine would print: {line}",) if line else ()

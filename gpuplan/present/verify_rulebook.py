@@ -18,7 +18,7 @@ PAGES: tuple[Page, ...] = (
         "A printed figure lies outside of the range that was predicted for it.",
         "The other figures may still hold; the KV cache is what decides whether a context and its requests fit.",
         "Plan again: what was printed is used from now on for this model on such GPUs (gpuplan plan --no-calibration leaves it "
-        "out). gpuplan learn lists what is kept.",
+        "out). gpuplan learn --list shows what is kept.",
         "vLLM's log beside the plan's terms, rank by rank",
     ),
     _page(

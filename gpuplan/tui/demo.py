@@ -25,7 +25,8 @@ from gpuplan.domain.repository import Repository
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.errors import ModelError, UsageError
 from gpuplan.operations.catalogues import find_models
-from gpuplan.operations.deploy_prepare import Prepared, look_on, require_ready
+from gpuplan.operations.deploy_hosts import require_ready
+from gpuplan.operations.deploy_prepare import Prepared, look_on
 from gpuplan.operations.deploy_request import Wanted, named_model, narrowed
 from gpuplan.operations.fleet import require_usable
 from gpuplan.operations.logs import LogChoice, Printed, since_seconds

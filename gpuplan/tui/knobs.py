@@ -147,7 +147,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob(
         field="cpu_offload_gb", label="CPU offload GiB", option="--cpu-offload-gb", engine=True, default="0"
     ),
-    Knob(field="no_calibration", label="ignore measurements", option="--no-calibration", kind=Kind.SWITCH),
+    Knob(field="no_calibration", label="no calibration", option="--no-calibration", kind=Kind.SWITCH),
     Knob(field="vram_claim", label="VRAM claim", option="--vram-claim", default="estimated"),
     Knob(field="ram_claim", label="RAM claim", option="--ram-claim", default="estimated"),
     Knob(field="extra", label=EXTRA_ARGUMENTS, option="", default="any other, as for vllm serve"),

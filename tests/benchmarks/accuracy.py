@@ -172,7 +172,7 @@ def _bounds(
 
 BOUNDS = {
     PUBLISHED: _bounds(weights=3, rate=95, optimistic=5, mean=2, tokens_mean=4),
-    COLLECTED: _bounds(weights=6, rate=88, optimistic=7, mean=2, tokens_mean=5),
+    COLLECTED: _bounds(weights=7, rate=88, optimistic=7, mean=2, tokens_mean=5),
 }
 """By sample. The second holds more builds of vendors and developers, and one start is 2 to 6 % of it."""
 

@@ -107,3 +107,12 @@ def compared_rows() -> tuple[Compared, ...]:
         for row in rows()
         for weights, rank in rank_pairs(row)
     )
+
+
+def wide_table() -> tuple[int, int]:
+    """(models, rows) of the second table, which `tests/conformance/test_weights_more.py` holds to the byte."""
+    entries = [
+        json.loads(line)
+        for line in gzip.decompress((DATA / "vllm-weights-more.jsonl.gz").read_bytes()).splitlines()
+    ]
+    return len(entries), sum(len(entry["rows"]) for entry in entries)

@@ -32,7 +32,7 @@ CASES = {
     "learn-partly": (f"learn {SMALL} {PART}",),
     "learn-failed": (f"learn {FAILED} --gpu H100-80GB",),
     "learn-dry-run": (f"learn {SMALL} --gpu L4 --dry-run", "learn --list"),
-    "learn-list": (f"learn {NEXT} {SMALL} --gpu H200", "learn --list"),
+    "learn-list": (f"learn {NEXT} --gpu H200", f"learn {SMALL}", "learn --list"),
     "learn-forget": (f"learn {NEXT} --gpu H200", "learn --forget all"),
     "learn-nothing": ("learn",),
     "learn-no-file": ("learn nothing.log",),

@@ -1,9 +1,9 @@
 """Asks vLLM's own planner about the KV caches of many models on many releases, and records what it says.
 
-    python -m tests.tools.record_vllm_kv_geometry /opt/vllm-sources           # asks, compares with what is recorded
-    python -m tests.tools.record_vllm_kv_geometry /opt/vllm-sources --write   # asks and records
+    python -m tests.tools.record_vllm_kv_geometry SOURCES           # asks, compares with what is recorded
+    python -m tests.tools.record_vllm_kv_geometry SOURCES --write   # asks and records
 
-The directory holds an unpacked wheel per release (`0.33.0/vllm/…`); neither torch nor a GPU is needed. About a minute.
+SOURCES holds an unpacked wheel per release (`0.33.0/vllm/…`); neither torch nor a GPU is needed. About a minute.
 `tests/conformance/test_kv_geometry.py` holds gpuplan against the record.
 
 Exit status 0: everything as recorded (or written); 1: not.

@@ -1,11 +1,11 @@
 """Asks vLLM's own model classes what they allocate for every model in `vllm-weights-more.jsonl.gz`, and records it.
 
-    python -m tests.tools.record_vllm_weights /opt/vllm-0.32           # asks, compares with what is recorded
-    python -m tests.tools.record_vllm_weights /opt/vllm-0.32 --write   # asks and records
-    python -m tests.tools.record_vllm_weights /opt/vllm-0.32 --only 'moe/*'
-    python -m tests.tools.record_vllm_weights /opt/vllm-0.32 --add models.json --write   # further models
+    python -m tests.tools.record_vllm_weights ENVIRONMENT           # asks, compares with what is recorded
+    python -m tests.tools.record_vllm_weights ENVIRONMENT --write   # asks and records
+    python -m tests.tools.record_vllm_weights ENVIRONMENT --only 'moe/*'
+    python -m tests.tools.record_vllm_weights ENVIRONMENT --add models.json --write   # further models
 
-The argument is an environment with vLLM (its directory): `python -m venv`, torch for the CPU, then vllm with `--no-deps` and
+ENVIRONMENT is the directory of one with vLLM: `python -m venv`, torch for the CPU, then vllm with `--no-deps` and
 the packages it asks for; no GPU. `--path DIR` puts a directory before the environment's own, where another release may lie
 unpacked. The models of that release are asked, those of others left alone. What is run is the program that
 `gpuplan verify` runs inside an image. One to three seconds for a rank.

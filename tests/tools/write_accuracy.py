@@ -12,7 +12,7 @@ from gpuplan.operations.estimate import Estimate, make_estimate
 from gpuplan.operations.plan import ServingOptions
 from gpuplan.units import GIB
 from tests.benchmarks.accuracy import MEASURES, figures, logged_starts, share
-from tests.benchmarks.parameters import Compared, compared_rows
+from tests.benchmarks.parameters import Compared, compared_rows, wide_table
 from tests.benchmarks.starts import COLLECTED, DATA, PUBLISHED, Start
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,9 @@ def _introduction(starts: Sequence[Start]) -> str:
         f"{counts[COLLECTED]} in a second one that was collected later. Each was asked as a user would ask, "
         "`gpuplan estimate MODEL --gpu custom=SIZE:N -- ARGUMENTS`, without the card's name. An error is positive where the "
         "prediction promises more room than the log shows. Nothing was learned from a log beforehand "
-        "(`gpuplan learn`), and no rule knows a single model.\n\n"
+        "(`gpuplan learn`), and no rule knows a single model. But it is no blind test: what no source tells (what the driver "
+        "and NCCL load, the size of a graph per layer, what a host's programs take from shared memory) was read off such logs, "
+        "these among them.\n\n"
         "`python -m tests.benchmarks.accuracy` prints these figures with the bounds that hold them, `--details` every start. "
         "`python -m tests.tools.write_accuracy` wrote this page."
     )
@@ -151,10 +153,14 @@ def _exact(rows: Sequence[Compared]) -> str:
 def _parameters() -> str:
     rows = compared_rows()
     worst = max(abs(row.error) for row in rows)
+    models, more = wide_table()
     return (
         "Against the parameters that vLLM's own model classes create, rank by rank (tensor and pipeline parallel, expert "
         f"parallel, KV types, GPU generations; before kernels repack them): {_exact(rows)} ranks of "
-        f"{len({row.config for row in rows})} models, worst {worst:.3f} %."
+        f"{len({row.config for row in rows})} models, worst {worst:.3f} %. A second table of {models} further configurations "
+        f"({more} rows: more families, quantizations, draft models, data parallel experts) is held to the byte by "
+        "`tests/conformance/test_weights_more.py`; KV blocks, tokens and concurrency are held equal to vLLM's own planner in 29 "
+        "releases by `tests/conformance/test_kv_geometry.py`."
     )
 
 

@@ -42,7 +42,7 @@ async def test_a_term_opens_to_its_formula_and_stays_open_over_a_new_plan() -> N
         await pilot.pause()
         assert any("ceil(total × gpu_memory_utilization)" in row for row in lines_of(app))
         assert app.detail.key == ("terms", "0", "budget", "#0")
-        assert any("context 27,488 → 8,000 (−19,488)" in row for row in lines_of(app))
+        assert any("context 29,968 → 8,000 (−21,968)" in row for row in lines_of(app))
 
 
 async def test_space_inside_a_section_folds_it() -> None:

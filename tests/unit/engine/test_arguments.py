@@ -120,6 +120,8 @@ def test_json_dotted_keys_and_shorthands() -> None:
     assert arguments.compilation_config == {"cudagraph_mode": "NONE"}
     assert arguments.limit_mm_per_prompt == {"image": 0, "video": 0}
     assert arguments.speculative_config == {"method": "mtp", "num_speculative_tokens": 2}
+    assert (arguments.speculative_method, arguments.speculative_tokens) == ("mtp", 2)
+    assert (NO_ARGUMENTS.speculative_method, NO_ARGUMENTS.speculative_tokens) == ("", 0)
     assert arguments.kv_transfer_config["kv_role"] == "kv_both"
 
 

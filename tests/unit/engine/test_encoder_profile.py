@@ -6,6 +6,7 @@ import pytest
 
 from gpuplan.domain.workload import NO_ARGUMENTS, EngineArguments
 from gpuplan.engine.encoder_profile import encoder_memory, towers_left_out
+from gpuplan.engine.versions import EngineVersion
 from tests.unit.engine.memory_models import H100, QWEN2_VL, RTX_4080, V012, V013, V019
 
 
@@ -28,8 +29,8 @@ def test_one_modality_left_keeps_the_tower() -> None:
     assert encoder_memory(QWEN2_VL, replace(RTX_4080, engine=engine)).peak > 0
     assert not towers_left_out(QWEN2_VL, engine, V019)
     nothing = replace(NO_ARGUMENTS, limit_mm_per_prompt={"image": 0, "video": 0})
-    assert towers_left_out(QWEN2_VL, nothing, V019)
-    assert not towers_left_out(QWEN2_VL, nothing, V012)
+    assert towers_left_out(QWEN2_VL, nothing, EngineVersion(0, 15))
+    assert not towers_left_out(QWEN2_VL, nothing, EngineVersion(0, 14, 1))
 
 
 def test_embeddings_fill_the_budget_in_0_11_and_0_12() -> None:

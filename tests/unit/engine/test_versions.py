@@ -6,7 +6,6 @@ from gpuplan.engine.versions import (
     DEFAULT,
     EngineVersion,
     GraphAccounting,
-    NonKvAccounting,
     TokensLine,
     batch_defaults,
     default_async_scheduling,
@@ -14,7 +13,6 @@ from gpuplan.engine.versions import (
     graph_accounting,
     group_padding_factor,
     in_flight_batches,
-    non_kv_accounting,
     null_block_reserved,
     quantization_removed,
     ray_in_image,
@@ -65,24 +63,22 @@ def test_the_default_is_used_without_a_version_and_old_ones_are_refused() -> Non
 
 
 @pytest.mark.parametrize(
-    ("version", "utilization", "graphs", "accounting", "line"),
+    ("version", "utilization", "graphs", "line"),
     [
-        ("0.8.5", 0.9, GraphAccounting.ABSENT, NonKvAccounting.PEAK, TokensLine.BLOCKS),
-        ("0.11.2", 0.9, GraphAccounting.ABSENT, NonKvAccounting.COMPONENTS, TokensLine.GROUPS),
-        ("0.19.1", 0.9, GraphAccounting.LOGGED, NonKvAccounting.COMPONENTS, TokensLine.GROUPS),
-        ("0.20.0", 0.92, GraphAccounting.SUBTRACTED, NonKvAccounting.COMPONENTS, TokensLine.GROUPS),
-        ("0.20.1", 0.92, GraphAccounting.SUBTRACTED, NonKvAccounting.COMPONENTS, TokensLine.CONCURRENCY),
-        ("0.28.0", 0.92, GraphAccounting.SUBTRACTED, NonKvAccounting.CONSUMED, TokensLine.CONCURRENCY),
-        ("0.33.0", 0.92, GraphAccounting.SUBTRACTED, NonKvAccounting.CONSUMED, TokensLine.CONCURRENCY),
+        ("0.8.5", 0.9, GraphAccounting.ABSENT, TokensLine.BLOCKS),
+        ("0.11.2", 0.9, GraphAccounting.ABSENT, TokensLine.GROUPS),
+        ("0.19.1", 0.9, GraphAccounting.LOGGED, TokensLine.GROUPS),
+        ("0.20.0", 0.92, GraphAccounting.SUBTRACTED, TokensLine.GROUPS),
+        ("0.20.1", 0.92, GraphAccounting.SUBTRACTED, TokensLine.CONCURRENCY),
+        ("0.33.0", 0.92, GraphAccounting.SUBTRACTED, TokensLine.CONCURRENCY),
     ],
 )
 def test_memory_rules_change_at_their_releases(
-    version: str, utilization: float, graphs: GraphAccounting, accounting: NonKvAccounting, line: TokensLine
+    version: str, utilization: float, graphs: GraphAccounting, line: TokensLine
 ) -> None:
     at = V(version)
     assert default_gpu_memory_utilization(at) == utilization
     assert graph_accounting(at) is graphs
-    assert non_kv_accounting(at) is accounting
     assert tokens_line(at) is line
 
 
@@ -96,6 +92,8 @@ def test_smaller_boundaries() -> None:
         TokensLine.GROUPS,
     ]
     assert [default_async_scheduling(V("0.14.1"), pipeline=stages) for stages in (1, 2)] == [True, False]
+    assert [default_async_scheduling(V(version)) for version in ("0.13.0", "0.14.0")] == [False, True]
+    assert default_async_scheduling(V("0.15.0"), pipeline=2)
     assert quantization_removed(V("0.22.0"), "gguf") is None
     assert quantization_removed(V("0.24.0"), "gguf") == V("0.24.0")
     assert quantization_removed(V("0.33.0"), "bitsandbytes") == V("0.28.0")

