@@ -8,6 +8,8 @@ MIB = 1024**2
 GIB = 1024**3
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MULTIPLES = {
     "": 1,
     "b": 1,
@@ -40,6 +42,14 @@ def plural(number: int, noun: str) -> str:
     """`1 GPU`, `3 GPUs`, `1,000 GPUs`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{ending}"
+
+
+def parse_duration(text: str) -> int:
+    """Read `90s`, `10m`, `2h`, `1d` or plain seconds as seconds. Raises ValueError, whose text says what is accepted."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is not a duration; write for example 90s, 10m, 2h or 1d")
+    return int(match.group(1)) * _SECONDS[match.group(2)]
 
 
 def parse_size(text: str) -> int:

@@ -22,6 +22,7 @@ COMMANDS = (
     "status",
     "logs",
     "stop",
+    "sweep",
     "restart",
     "unlock",
     "estimate",

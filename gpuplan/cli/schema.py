@@ -16,7 +16,7 @@ def command(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="plan, estimate, lint, snapshot, inventory, deployment, verification."
+            metavar="NAME", help="plan, estimate, lint, snapshot, inventory, deployment, sweep, verification."
         ),
     ],
 ) -> None:
@@ -72,6 +72,12 @@ def _deployment() -> dict[str, Any]:
     return _generated(StatusDocument)
 
 
+def _sweep() -> dict[str, Any]:
+    from gpuplan.present.sweep_document import SweepDocument
+
+    return _generated(SweepDocument)
+
+
 def _verification() -> dict[str, Any]:
     from gpuplan.present.verify_document import VerificationDocument
 
@@ -92,5 +98,6 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "snapshot": _snapshot,
     "inventory": _inventory,
     "deployment": _deployment,
+    "sweep": _sweep,
     "verification": _verification,
 }

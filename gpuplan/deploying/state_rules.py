@@ -3,6 +3,7 @@
 The worst member decides. A server that loads is not unhealthy: it starts until it was ready once.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from gpuplan.domain.deployment import ContainerRole, Deployment, Load, Member, S
 
 ASKED_TO_END = frozenset({0, 143})
 """Exit codes of a server that was asked to end: by itself, by SIGTERM."""
+_WHOLE = re.compile(r"-?[0-9]{1,12}")
 _NO_ANSWERS: Mapping[int, "Health"] = {}
 _NOBODY: Mapping[str, str] = {}
 
@@ -88,7 +90,7 @@ def deployment_of(
         load=added(loads) if loads else None,
         uptime_seconds=uptime_seconds,
         message=message,
-        keep_alive_seconds=int(keep_alive) if keep_alive.lstrip("-").isdigit() else None,
+        keep_alive_seconds=int(keep_alive) if _WHOLE.fullmatch(keep_alive) else None,
     )
 
 
@@ -100,6 +102,7 @@ def added(loads: Sequence[Load]) -> Load:
         waiting=_sum([load.waiting for load in loads]),
         kv_cache_share=max(shares) if shares else None,
         requests=_sum([load.requests for load in loads]),
+        tokens=_sum([load.tokens for load in loads]),
     )
 
 

@@ -304,6 +304,8 @@ class Load:
     """Of the KV cache in use, 0 to 1."""
     requests: int | None = None
     """Served since it started."""
+    tokens: int | None = None
+    """Read and written since it started: they move also when a request is broken off, which is not served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from gpuplan.domain.deployment import Load
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 SERVED = "vllm:request_success_total"
+TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 CACHE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 """The second until 0.10 (`vllm/v1/metrics/loggers.py`); both are shares, 0 to 1, whatever their names say."""
 _SAMPLE = re.compile(
@@ -27,11 +28,12 @@ def load_of(text: str) -> Load:
         waiting=_total(values.get(WAITING)),
         kv_cache_share=min(1.0, max(0.0, *shares)) if shares else None,
         requests=_total(values.get(SERVED)),
+        tokens=_total([value for name in TOKENS for value in values.get(name, ())] or None),
     )
 
 
 def _samples(text: str) -> Iterator[tuple[str, float]]:
-    wanted = {RUNNING, WAITING, SERVED, *CACHE}
+    wanted = {RUNNING, WAITING, SERVED, *TOKENS, *CACHE}
     for line in text.splitlines():
         if not line.startswith("vllm:"):
             continue

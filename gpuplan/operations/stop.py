@@ -38,6 +38,8 @@ STILL_RUNNING, LEFT, LOCK_LOST = "GP855", "GP856", "GP857"
 RUNS = frozenset({"running", "paused", "restarting"})
 
 OnEvent = Callable[[Event], None]
+Still = Callable[[Observation, Group], bool]
+"""Whether what is there once the hosts are locked is to be stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +97,36 @@ def stop(
         seen = observe(fleet)
         group = find(seen, name)
         loads = loads_of(fleet, group)
-        if not confirmed(_intended(seen, group, loads)):
+        if not confirmed(intended_of(seen, group, loads)):
             return Stopped(name=name, asked=False)
-        hosts = [host for host in group.hosts if host in fleet.connections and host not in seen.silent]
-        run = this_run(deployment=name, purpose="stop")
-        with hold(fleet, hosts, run, wait=choice.wait_seconds, on_event=on_event) as locks:
-            seen = observe(fleet)
-            group = seen.group(name) or Group(name=name, current=())
-            return _stopped(fleet, seen, group, choice, locks, options, on_event)
+        return stop_group(fleet, seen, group, choice, options, on_event)
 
 
-def _intended(seen: Observation, group: Group, loads: Sequence[Load]) -> Intended:
+def stop_group(
+    fleet: ReachedFleet,
+    seen: Observation,
+    group: Group,
+    choice: StopChoice,
+    options: FleetOptions,
+    on_event: OnEvent,
+    still: Still | None = None,
+) -> Stopped:
+    """Lock the hosts of a deployment that was seen, look again, and stop what is there if `still` agrees.
+
+    Raises Locked when another run works on one of its hosts, LockFailed when one cannot be locked.
+    """
+    hosts = [host for host in group.hosts if host in fleet.connections and host not in seen.silent]
+    run = this_run(deployment=group.name, purpose="stop")
+    with hold(fleet, hosts, run, wait=choice.wait_seconds, on_event=on_event) as locks:
+        seen = observe(fleet)
+        group = seen.group(group.name) or Group(name=group.name, current=())
+        if still is not None and not still(seen, group):
+            return Stopped(name=group.name, asked=False)
+        return _stopped(fleet, seen, group, choice, locks, options, on_event)
+
+
+def intended_of(seen: Observation, group: Group, loads: Sequence[Load]) -> Intended:
+    """What a stop of this group would end."""
     return Intended(
         deployment=deployment_of(group, silent=seen.why, loads=loads),
         containers=group.containers,

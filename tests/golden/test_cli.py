@@ -95,6 +95,9 @@ COMMANDS = {
     "help-probe": "probe --help",
     "help-init": "init --help",
     "help-restart": "restart --help",
+    "help-sweep": "sweep --help",
+    "sweep-nobody-to-ask": "sweep -i inventory.example.yaml",
+    "sweep-no-duration": "sweep --yes --idle-for soon -i inventory.example.yaml",
 }
 """Every command with the golden file it has to print; `-wide` ones see a terminal of 120 columns."""
 
@@ -177,7 +180,7 @@ def test_document_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(name, transcript(DOCUMENTS[name], status, f"{shape}\n", err))
 
 
-@pytest.mark.parametrize("name", ["plan", "estimate", "lint", "snapshot", "inventory"])
+@pytest.mark.parametrize("name", ["plan", "estimate", "lint", "snapshot", "inventory", "sweep"])
 def test_schema_is_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, err = printed(f"schema {name}", monkeypatch)
     schema = json.loads(out)

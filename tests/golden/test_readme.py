@@ -23,6 +23,7 @@ NEEDS_HOSTS = (
     "logs",
     "restart",
     "stop",
+    "sweep",
     "unlock",
     "verify",
 )

@@ -57,7 +57,9 @@ def test_the_tour_as_it_is_written(deploy_fleet: Fleet, tmp_path: Path) -> None:
             verb = example.split()[0]
             ran.append(verb)
             there = [name for host in hosts.values() for name in containers(host)]
-            assert bool(there) == (verb in {"deploy", "status", "logs", "restart"}), f"{example}: {there}"
+            assert bool(there) == (verb in {"deploy", "status", "logs", "restart", "sweep"}), (
+                f"{example}: {there}"
+            )
     assert ran[:4] == ["init", "probe", "check", "plan"]
-    assert ran[-6:] == ["deploy", "status", "status", "logs", "restart", "stop"]
+    assert ran[-7:] == ["deploy", "status", "status", "logs", "restart", "sweep", "stop"]
     settings.unlink()

@@ -1,4 +1,4 @@
-"""`status`, `logs`, `stop`, `restart`, `unlock`: what they refuse before any host is reached."""
+"""`status`, `logs`, `stop`, `sweep`, `restart`, `unlock`: what they refuse before any host is reached."""
 
 from pathlib import Path
 
@@ -29,6 +29,12 @@ def _inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["restart", "x", "--yes", "--drain", "soon"], "--drain soon: not a whole number"),
         (["restart"], "NAME is missing"),
         (["restart", "x", "--yes", "--host", "b"], "there is no such host"),
+        (["sweep"], "sweep asks before it ends anything"),
+        (["sweep", "--quiet"], "add --yes"),
+        (["sweep", "--yes", "--drain", "-1"], "--drain -1: must not be negative"),
+        (["sweep", "--dry-run", "--wait", "-5"], "--wait -5: must not be negative"),
+        (["sweep", "--yes", "--idle-for", "-5"], "is not a duration"),
+        (["sweep", "--yes", "--host", "b"], "there is no such host"),
         (["logs", "x", "--tail", "-1"], "--tail -1: must not be negative"),
         (["logs", "x", "--since", "yesterday"], "--since yesterday: neither a span nor a time"),
         (["logs"], "NAME is missing"),

@@ -28,6 +28,17 @@ def test_the_old_name_of_the_cache() -> None:
     assert load_of(text) == Load(running=0, kv_cache_share=0.75)
 
 
+def test_tokens_read_and_written_are_summed() -> None:
+    text = """\
+vllm:prompt_tokens_total{engine="0",model_name="x"} 100.0
+vllm:prompt_tokens_total{engine="1",model_name="x"} 20.0
+vllm:generation_tokens_total{engine="0",model_name="x"} 3.0
+vllm:prompt_tokens_created{engine="0",model_name="x"} 1.7e+09
+"""
+    assert load_of(text) == Load(tokens=123)
+    assert load_of("vllm:generation_tokens_total 0.0\n") == Load(tokens=0)
+
+
 def test_nonsense_is_nothing() -> None:
     assert load_of("") == Load()
     assert load_of("vllm:num_requests_running NaN\nvllm:num_requests_waiting{ 3\n\x00\n") == Load()
