@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -84,3 +85,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def repository() -> Path:
     """The root of the checkout."""
     return Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned_for_other_tests() -> Iterator[None]:
+    """A lesson in the tests' own state directory would change the figures of every test after it in the same worker."""
+    yield
+    left = Path(_home.name) / "state" / "gpuplan" / "calibration" / "lessons.jsonl"
+    if left.exists():
+        left.unlink()
+        pytest.fail(f"the test taught the others: it left a lesson in {left}; give it a state directory of its own")

@@ -148,6 +148,18 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A deployment of ours that is to be stopped first (S4.6)."""
+
+    deployment: str
+    gpus: tuple[tuple[str, int, int], ...]
+    """Host, GPU index and the bytes that come back there."""
+    running_requests: int | None = None
+    """In flight when it was looked at; None: it did not tell."""
+    keep_alive_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One placement with its verdict, memory and command."""
 
@@ -163,6 +175,8 @@ class Candidate:
     facts: tuple[Fact, ...] = ()
     throughput: Throughput | NoThroughput | None = None
     """None: not asked, as of a candidate that cannot run."""
+    evicts: tuple[Eviction, ...] = ()
+    """To be stopped before it starts; the memory was judged as if they were gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
