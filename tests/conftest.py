@@ -94,4 +94,6 @@ def nothing_learned_for_other_tests() -> Iterator[None]:
     left = Path(_home.name) / "state" / "gpuplan" / "calibration" / "lessons.jsonl"
     if left.exists():
         left.unlink()
-        pytest.fail(f"the test taught the others: it left a lesson in {left}; give it a state directory of its own")
+        pytest.fail(
+            f"the test taught the others: it left a lesson in {left}; give it a state directory of its own"
+        )
