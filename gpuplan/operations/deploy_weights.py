@@ -36,6 +36,7 @@ from gpuplan.remote.connection import Connection, ConnectionFailed, HostCallFail
 from gpuplan.remote.docker_engine import RequestRefused
 from gpuplan.remote.words import printable
 from gpuplan.sources.deadline import as_finished
+from gpuplan.units import MIB
 
 if TYPE_CHECKING:
     from gpuplan.remote.docker_engine import Engine
@@ -224,7 +225,8 @@ class _Downloading:
             ending = Ending.NO_LIBRARY if lacking else Ending.OTHER
             return self._failure(host, replace(told, ending=ending, detail=refused.detail))
         except HostCallFailed as error:
-            return self._failure(host, replace(told, ending=Ending.OTHER, detail=error.detail))
+            lost = broke_off(error)
+            return self._failure(host, replace(told, ending=Ending.OTHER, detail=error.detail), lost=lost)
         with suppress(HostCallFailed):
             self.helpers.remove(host, self.running[host])
             self.running.pop(host, None)
@@ -277,7 +279,8 @@ class _Downloading:
                 break
         return told
 
-    def _failure(self, host: str, told: Told) -> Fact:
+    def _failure(self, host: str, told: Told, *, lost: bool = False) -> Fact:
+        """Why it failed; `lost`: the host cannot be asked about its disk."""
         ending = told.ending or Ending.OTHER
         detail = self.secrets.masked(masked(printable(told.detail)))
         figures: dict[str, object] = {
@@ -286,8 +289,13 @@ class _Downloading:
             "done_bytes": told.done_bytes,
             "total_bytes": told.total_bytes,
         }
-        if ending is Ending.FULL:
-            figures |= self._room_now(host)
+        if ending is Ending.FULL or (ending is Ending.OTHER and not lost):
+            room = self._room_now(host)
+            if ending is Ending.OTHER and _is_full(room, told):
+                ending = Ending.FULL
+                figures["ending"] = ending.value
+            if ending is Ending.FULL:
+                figures |= room
         return self.fact(_CODES.get(ending, "GP848"), host, **figures)
 
     def _room_now(self, host: str) -> dict[str, object]:
@@ -313,6 +321,12 @@ class _Downloading:
 
     def _host(self, name: str) -> Host:
         return next(host for host in self.opened.fleet.hosts if host.name == name)
+
+
+def _is_full(room: Mapping[str, object], told: Told) -> bool:
+    """Whether what was still to come has no room: a full disk ends a container in many words, or in none."""
+    free = room.get("free_bytes")
+    return isinstance(free, int) and free < max(MIB, (told.total_bytes or 0) - told.done_bytes)
 
 
 def _owner(user: str | None) -> tuple[int, int]:

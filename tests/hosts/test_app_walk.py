@@ -14,7 +14,7 @@ from tests.terminal import Terminal
 
 DEPLOYED = 180
 """Seconds after which a deploy of the stand-in has failed to end, as the screen tells it."""
-TOO_LITTLE = "0.005"
+TOO_LITTLE = "0.002"
 """Of a GPU's memory for the engine: the weights fit in it, a context worth having does not."""
 CONTAINER = "gpuplan-tiny-s0n0"
 
@@ -97,9 +97,9 @@ def mend_what_does_not_fit(terminal: Terminal) -> None:
     terminal.type(TOO_LITTLE)
     terminal.until(f"GPU memory {TOO_LITTLE}", "Nothing fits", "✗ no fit")
     terminal.press("Escape")
-    terminal.until("Why not", "GP203", "--gpu-memory-utilization 0.03")
+    terminal.until("Why not", "GP203", "--gpu-memory-utilization 0.02")
     terminal.press("a")
-    terminal.until("Recommended: single GPU", "u: undo", "GPU memory 0.03", "✓ fits  single GPU")
+    terminal.until("Recommended: single GPU", "u: undo", "GPU memory 0.02", "✓ fits  single GPU")
 
 
 def agree_only_the_second_time(terminal: Terminal, site: Site) -> None:

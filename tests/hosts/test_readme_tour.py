@@ -41,6 +41,7 @@ def test_the_tour_as_it_is_written(deploy_fleet: Fleet, tmp_path: Path) -> None:
             env={
                 **os.environ,
                 "HOME": str(deploy_fleet.home),
+                "XDG_STATE_HOME": str(deploy_fleet.home / "state"),
                 "HF_HUB_OFFLINE": "1",
                 "PYTHONPATH": str(root),
             },
