@@ -9,12 +9,14 @@ from gpuplan.cli import options as o
 from gpuplan.cli import output
 from gpuplan.cli.told import worded
 from gpuplan.errors import ExitCode, UsageError
+from gpuplan.units import parse_duration, plural
 
 if TYPE_CHECKING:
     from gpuplan.domain.deployment import Deployment
+    from gpuplan.domain.plan import Plan
     from gpuplan.operations.deploy_prepare import Prepared
     from gpuplan.operations.deploy_request import DeployRequest
-    from gpuplan.operations.stopped import Interrupted, NothingFits
+    from gpuplan.operations.stopped import Interrupted
 
 HELP = (
     "Plan, confirm, launch the containers over SSH, wait until the model answers. All or nothing: a failure or Ctrl-C "
@@ -25,6 +27,17 @@ EXAMPLE = (
     "Example: gpuplan deploy Qwen/Qwen3-32B -i inventory.yaml --yes --context 32768 -- --max-num-seqs 64"
 )
 EXPORTS = ("compose", "systemd", "script")
+
+
+def _duration(text: str) -> int:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--wait-for-capacity: {error}", hint="--wait-for-capacity 30m") from None
+    if seconds < 1:
+        raise UsageError("--wait-for-capacity 0: must be at least 1 second", hint="leave it out not to wait")
+    return seconds
+
 
 Reference = Annotated[
     str,
@@ -72,6 +85,15 @@ ImageSource = Annotated[
         help="Where hosts without the image get it: pulled, streamed from a host that has it, or from a tar file.",
     ),
 ]
+WaitForCapacity = Annotated[
+    int | None,
+    typer.Option(
+        "--wait-for-capacity",
+        parser=_duration,
+        metavar="DURATION",
+        help="When nothing fits now, look again until it does, so long at most: 90s, 30m, 2h. First come, first served.",
+    ),
+]
 KeepAlive = Annotated[
     int | None,
     typer.Option(
@@ -93,6 +115,7 @@ def command(
     into: Into = ".",
     timeout: Timeout = None,
     wait: Wait = 0,
+    wait_for_capacity: WaitForCapacity = None,
     image_source: ImageSource = "auto",
     keep_alive: KeepAlive = None,
     inventory: o.Inventory = None,
@@ -132,6 +155,11 @@ def command(
         raise UsageError(
             f"deploy {which}: containers are started on hosts as they are, not as they were",
             hint="leave it out, or add --dry-run to see what would be done",
+        )
+    if looking and wait_for_capacity is not None:
+        raise UsageError(
+            "deploy --wait-for-capacity: nothing is started, so there is nothing to wait for",
+            hint="leave it out, or leave --dry-run and --export out",
         )
     if not looking and not yes and not output.can_ask():
         raise UsageError(
@@ -180,6 +208,7 @@ def command(
             yes=yes,
             timeout=timeout,
             wait=wait,
+            wait_for_capacity=wait_for_capacity,
             image_source=image_source,
             output_format=output_format,
         )
@@ -193,19 +222,20 @@ def _look(request: "DeployRequest", export: str | None, into: str, output_format
     try:
         prepared = look(request)
     except NothingFits as nothing:
-        show_plan(nothing, output_format)
+        show_plan(nothing.plan, output_format)
         raise
     except StoppedByFacts as stopped:
         raise worded(stopped) from stopped
     if export is None:
+        ends = (*prepared.evicted_members, *prepared.replaces)
         if output_format is o.OutputFormat.JSON:
             from gpuplan.present.deployment_document import dry_run_document
 
-            output.show_json(dry_run_document(prepared.spec, prepared.replaces))
+            output.show_json(dry_run_document(prepared.spec, ends, prepared.evicts))
         else:
             from gpuplan.present.deployment_text import dry_run_text
 
-            output.show(dry_run_text(prepared.spec, output.width(), prepared.replaces))
+            output.show(dry_run_text(prepared.spec, output.width(), ends, prepared.evicts))
         return
     from gpuplan.operations.deploy_export import write
 
@@ -219,6 +249,7 @@ def _deploy(
     yes: bool,
     timeout: int | None,
     wait: int,
+    wait_for_capacity: int | None,
     image_source: str,
     output_format: o.OutputFormat,
 ) -> None:
@@ -228,7 +259,13 @@ def _deploy(
     from gpuplan.cli.interrupts import Interrupts
     from gpuplan.operations.deploy import DeployOptions, deploy
     from gpuplan.operations.deploy_run import Patience
-    from gpuplan.operations.stopped import DeploymentFailed, Interrupted, NothingFits, StoppedByFacts
+    from gpuplan.operations.stopped import (
+        DeploymentFailed,
+        Interrupted,
+        NothingFits,
+        StillNoRoom,
+        StoppedByFacts,
+    )
     from gpuplan.present.event_words import event_document
     from gpuplan.sources.state import state_directory
 
@@ -244,6 +281,7 @@ def _deploy(
             environ=os.environ,
             document_of=event_document,
             lock_wait=wait,
+            capacity_wait=wait_for_capacity,
             image_source=image_source,
             uninterrupted=interrupts.uninterrupted,
             patience=Patience() if timeout is None else Patience.within(timeout),
@@ -251,8 +289,12 @@ def _deploy(
         try:
             outcome = deploy(request, options, sink)
         except NothingFits as nothing:
-            show_plan(nothing, output_format)
+            show_plan(nothing.plan, output_format)
             raise
+        except StillNoRoom as over:
+            if over.plan is not None:
+                show_plan(over.plan, output_format)
+            raise worded(over) from over
         except Interrupted as interrupted:
             if as_json and interrupted.deployment.name:
                 _show(interrupted.deployment)
@@ -292,16 +334,16 @@ def _say_left(interrupted: "Interrupted") -> None:
         output.remark(f"{interrupted.deployment.name}: everything was taken back")
 
 
-def show_plan(nothing: "NothingFits", output_format: o.OutputFormat) -> None:
+def show_plan(plan: "Plan", output_format: o.OutputFormat) -> None:
     """Why nothing fits, as `gpuplan plan` says it."""
     if output_format is o.OutputFormat.JSON:
         from gpuplan.present.plan_document import plain, plan_document
 
-        output.show_json(plain(plan_document(nothing.plan)))
+        output.show_json(plain(plan_document(plan)))
     else:
         from gpuplan.present.plan_text import plan_text
 
-        output.show(plan_text(nothing.plan, output.width()))
+        output.show(plan_text(plan, output.width()))
 
 
 def _confirmed(prepared: "Prepared") -> bool:
@@ -309,6 +351,9 @@ def _confirmed(prepared: "Prepared") -> bool:
     from gpuplan.cli.progress import STATUS
     from gpuplan.present.deployment_text import confirm_text
 
+    evicts = prepared.evicts
     with STATUS.aside():
-        output.talk(confirm_text(prepared.spec, prepared.replaces, output.width()))
-        return output.asked("Start it?")
+        output.talk(confirm_text(prepared.spec, prepared.replaces, output.width(), evicts))
+        return output.asked(
+            f"Stop {plural(len(evicts), 'deployment')} and start it?" if evicts else "Start it?"
+        )

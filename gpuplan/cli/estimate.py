@@ -25,6 +25,12 @@ def command(
         str | None,
         typer.Option("--free", metavar="SIZE", help="Free on each GPU at start (default: all)."),
     ] = None,
+    layouts: Annotated[
+        bool,
+        typer.Option(
+            "--layouts", help="Compare tensor, pipeline, data and expert parallel sizes on these GPUs."
+        ),
+    ] = False,
     length: o.Context = None,
     concurrency: o.Concurrency = None,
     kv_cache_dtype: o.KvCacheDtype = None,
@@ -55,6 +61,7 @@ def command(
             no_calibration=no_calibration,
             engine_args=tuple(context.obj or ()),
         ),
+        layouts=layouts,
     )
     if output_format is o.OutputFormat.JSON:
         from gpuplan.present.plan_document import estimate_document, plain

@@ -43,6 +43,34 @@ def _whole(option: str) -> Callable[[str], int]:
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Hugging Face id, directory, config.json or catalogue name.")
 ]
+OptionalModel = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="Hugging Face id, directory, config.json or catalogue name."),
+]
+Since = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--since",
+        metavar="FILE",
+        help="Saved plan (-o json) or snapshot of then, or one of each: say what changed, and why (repeatable).",
+    ),
+]
+PlanDiff = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--diff", metavar="A B", help="What changed from saved plan A to B; nothing is planned."),
+]
+Solve = Annotated[
+    bool,
+    typer.Option(
+        "--solve", help="What it takes: the fewest GPUs of the fleet, and of each card of the catalogue."
+    ),
+]
+ModelsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="Place the models of this file together, instead of one MODEL."
+    ),
+]
 Output = Annotated[
     OutputFormat,
     typer.Option(

@@ -16,7 +16,8 @@ def command(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="plan, estimate, lint, snapshot, inventory, deployment, sweep, verification."
+            metavar="NAME",
+            help="plan, solve, packing, models, estimate, lint, snapshot, inventory, deployment, sweep, verification.",
         ),
     ],
 ) -> None:
@@ -46,6 +47,24 @@ def _estimate() -> dict[str, Any]:
     from gpuplan.present.plan_document import EstimateDocument
 
     return _generated(EstimateDocument)
+
+
+def _solve() -> dict[str, Any]:
+    from gpuplan.present.solve_document import SolveDocument
+
+    return _generated(SolveDocument)
+
+
+def _packing() -> dict[str, Any]:
+    from gpuplan.present.packing_document import PackingDocument
+
+    return _generated(PackingDocument)
+
+
+def _models() -> dict[str, Any]:
+    from gpuplan.sources.models_yaml import models_schema
+
+    return models_schema()
 
 
 def _lint() -> dict[str, Any]:
@@ -93,6 +112,9 @@ def _generated(kind: type[Any]) -> dict[str, Any]:
 
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "plan": _plan,
+    "solve": _solve,
+    "packing": _packing,
+    "models": _models,
     "estimate": _estimate,
     "lint": _lint,
     "snapshot": _snapshot,

@@ -175,7 +175,7 @@ def _verified(
         try:
             return count_parameters(request) if parameters_only else verify(request, options, sink)
         except NothingFits as nothing:
-            show_plan(nothing, output_format)
+            show_plan(nothing.plan, output_format)
             raise
         except Interrupted as interrupted:
             _say_left(interrupted)

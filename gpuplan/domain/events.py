@@ -11,6 +11,8 @@ class Phase(StrEnum):
     """The order of operations; a deploy passes through them in this order and skips those it does not need."""
 
     CONNECT = "connect"
+    CAPACITY = "capacity"
+    """Room is waited for (`--wait-for-capacity`)."""
     LOCK = "lock"
     COMPARE = "compare"
     """The fleet against the plan."""

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from gpuplan.domain import host_facts
 from gpuplan.domain.host_facts import HostFacts
+from gpuplan.domain.tariff import NO_TARIFF, Tariff
 
 
 class HostStatus(StrEnum):
@@ -110,6 +111,8 @@ class Host:
     """GPU to GPU inside the host: `nvlink`, `pcie`, … None when unknown."""
     facts: HostFacts = host_facts.EMPTY
     """Empty for declared hardware."""
+    tariff: Tariff = NO_TARIFF
+    """Prices and power of the inventory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class Accelerator:
     """Dense 16-bit matrix operations per second (bf16, or fp16 before Ampere), datasheet."""
     fp8_flops: int | None = None
     """Dense; None where the hardware has no fp8 units."""
+    tdp_watts: int | None = None
+    """Of the device at most, data sheet; None where cards that share its name differ, or it is not published."""
 
     @property
     def device_name(self) -> str:

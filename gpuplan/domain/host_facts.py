@@ -81,6 +81,11 @@ class OurContainer:
     loading: bool = False
     """Started and not yet serving."""
     ports: tuple[int, ...] = ()
+    keep_alive_seconds: int | None = None
+    """Of idleness, after which a sweep stops it; negative: never, it is pinned. None: no label says (S4.8)."""
+    running_requests: int | None = None
+    """In flight in its server by `/metrics`; None: it runs none, or did not tell."""
+    waiting_requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gpuplan.domain.tariff import NO_TARIFF, Tariff
+
 LOCAL = "local"
 """The address of this machine."""
 
@@ -40,6 +42,7 @@ class HostEntry:
     gpus: tuple[DeclaredGpus, ...] = ()
     """Several entries describe a host with unlike cards."""
     ram_bytes: int | None = None
+    tariff: Tariff = NO_TARIFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuplan.domain.cost import Cost
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import EngineAnswer, MemoryEstimate
@@ -114,6 +115,8 @@ class PlacedHost:
     ram_claim_bytes: int = 0
     driver_version: str | None = None
     """Of the host as it was planned on."""
+    cpu_offload_gib: int = 0
+    """GiB of weights that each of these GPUs leaves in host memory, where the plan and not the user decided so (S4.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +178,8 @@ class Candidate:
     facts: tuple[Fact, ...] = ()
     throughput: Throughput | NoThroughput | None = None
     """None: not asked, as of a candidate that cannot run."""
+    cost: Cost | None = None
+    """None: no host of it has a price or power."""
     evicts: tuple[Eviction, ...] = ()
     """To be stopped before it starts; the memory was judged as if they were gone."""
 

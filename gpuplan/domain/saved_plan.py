@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuplan.domain.fleet import Basis
-from gpuplan.domain.plan import Parallelism, PlacedHost, StrategyName, Verdict
+from gpuplan.domain.plan import Eviction, Parallelism, PlacedHost, StrategyName, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,8 @@ class SavedCandidate:
     vllm_args: tuple[str, ...] = ()
     """Without the flags whose values were masked."""
     env: tuple[tuple[str, str], ...] = ()
+    evicts: tuple[Eviction, ...] = ()
+    """To be stopped before it starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

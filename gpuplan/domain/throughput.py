@@ -34,6 +34,20 @@ class DecodeSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadCost:
+    """What it costs that some weights stay in host memory."""
+
+    read_bytes: int
+    """Of host memory by one GPU in every decode step, at the users that were asked for."""
+    bytes_per_second: int
+    """At which it reads them."""
+    bus: str
+    """`PCIe 4`."""
+    whole_per_user: float
+    """Tokens per second of a user if the same cards held all weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
     """What a placement is likely to give; the true figure lies between `low` and `high` times the one shown."""
 
@@ -54,6 +68,8 @@ class Throughput:
     source: str
     notes: tuple[str, ...] = ()
     """What the figures leave out."""
+    offload: OffloadCost | None = None
+    """None where no weights stay in host memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

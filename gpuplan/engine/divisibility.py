@@ -51,6 +51,8 @@ class Rule(StrEnum):
     QUANTIZATION = "quantization"
     TOO_OLD = "too_old"
     SLICES = "slices"
+    ARGUMENTS = "arguments"
+    """The user's own flags contradict each other (`engine.parallel_config`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class Violation:
     """What the engine prints."""
     fatal: bool = True
     """False: the engine starts all the same, with scales that no longer match their weights."""
+    hint: str | None = None
+    """The way out, where the rule alone does not tell it."""
 
 
 def split_of(parallelism: Parallelism, *, compute_capability: str | None = "9.0", **towers: bool) -> Split:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpuplan.domain.model import CacheKind, ModelProfile
 from gpuplan.engine.kv_groups import Group, group_of, settled
 from gpuplan.engine.kv_latent_groups import checked_block_bytes, grouped, pool_bytes, weighed
-from gpuplan.engine.kv_pages import CacheSettings, page_lists
+from gpuplan.engine.kv_pages import CacheSettings, Page, page_lists
 from gpuplan.engine.kv_rules import (
     StartNeed,
     chunks_saved,
@@ -20,19 +20,21 @@ from gpuplan.engine.kv_rules import (
     start_need,
     windows_saved,
 )
-from gpuplan.engine.versions import TokensLine, null_block_reserved, tokens_line
+from gpuplan.engine.versions import EngineVersion, TokensLine, null_block_reserved, tokens_line
 from gpuplan.engine.weights import stage_layers
 from gpuplan.units import ceil_div
 
 __all__ = [
     "UNBOUNDED",
     "CacheSettings",
+    "ModelGeometry",
     "Pool",
     "StageGeometry",
     "checked_bytes",
     "concurrency_curve",
     "geometry",
     "largest_context",
+    "model_geometry",
     "pool",
     "usable_bytes",
 ]
@@ -83,14 +85,38 @@ class Pool:
     """Requests of the context that fit at once."""
 
 
-def geometry(
-    profile: ModelProfile,
-    settings: CacheSettings,
-    *,
-    stages: int,
-    layer_partition: tuple[int, ...] | None = None,
-) -> tuple[StageGeometry, ...]:
-    """The pool of each pipeline stage: layers are grouped over the whole model, then each stage keeps its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGeometry:
+    """The groups of the whole model, of which every stage sees its own layers."""
+
+    version: EngineVersion
+    shards: int
+    block_size: int
+    groups: tuple[Group, ...]
+    pages: tuple[tuple[Page, ...], ...]
+    """Of every decoder layer, draft layers last."""
+
+    def block_bytes(self, held: range) -> int:
+        """Bytes of one block of a stage that holds these layers."""
+        return pool_bytes(tuple(group.on_layers(held) for group in self.groups), self.version)
+
+    def on_layers(self, held: range) -> StageGeometry:
+        """The pool of a stage that holds these layers."""
+        local = tuple(group.on_layers(held) for group in self.groups)
+        alone = Counter(page for layer in held for page in self.pages[layer])
+        return StageGeometry(
+            block_bytes=pool_bytes(local, self.version),
+            block_size=self.block_size,
+            groups=local,
+            shards=self.shards,
+            weighed=weighed(local, self.version),
+            checked_block_bytes=checked_block_bytes(local, self.version),
+            layers=tuple((group_of([(0, page)]), number) for page, number in alone.items()),
+        )
+
+
+def model_geometry(profile: ModelProfile, settings: CacheSettings) -> ModelGeometry:
+    """Layers grouped over the whole model."""
     version, engine = settings.version, settings.engine
     pages = page_lists(profile, settings)
     entries = settled(
@@ -100,28 +126,32 @@ def geometry(
         chunks=chunks_saved(version, engine),
     )
     groups = grouped(entries, version)
-    bounds = stage_layers(profile.layer_count, stages, layer_partition)
-    size = min(
-        (group.block_size for group in groups if group.kind is not CacheKind.STATE),
-        default=settings.base_block,
+    return ModelGeometry(
+        version=version,
+        shards=settings.context_shards,
+        block_size=min(
+            (group.block_size for group in groups if group.kind is not CacheKind.STATE),
+            default=settings.base_block,
+        ),
+        groups=groups,
+        pages=tuple(pages),
     )
-    result = []
-    for stage, (first, last) in enumerate(bounds):
-        held = range(first, last if stage < stages - 1 else len(pages))
-        local = tuple(group.on_layers(held) for group in groups)
-        alone = Counter(page for layer in held for page in pages[layer])
-        result.append(
-            StageGeometry(
-                block_bytes=pool_bytes(local, version),
-                block_size=size,
-                groups=local,
-                shards=settings.context_shards,
-                weighed=weighed(local, version),
-                checked_block_bytes=checked_block_bytes(local, version),
-                layers=tuple((group_of([(0, page)]), number) for page, number in alone.items()),
-            )
-        )
-    return tuple(result)
+
+
+def geometry(
+    profile: ModelProfile,
+    settings: CacheSettings,
+    *,
+    stages: int,
+    layer_partition: tuple[int, ...] | None = None,
+) -> tuple[StageGeometry, ...]:
+    """The pool of each pipeline stage: layers are grouped over the whole model, then each stage keeps its own."""
+    whole = model_geometry(profile, settings)
+    bounds = stage_layers(profile.layer_count, stages, layer_partition)
+    return tuple(
+        whole.on_layers(range(first, last if stage < stages - 1 else len(whole.pages)))
+        for stage, (first, last) in enumerate(bounds)
+    )
 
 
 def usable_bytes(stage: StageGeometry, available: int, settings: CacheSettings) -> int:

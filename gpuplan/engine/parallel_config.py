@@ -6,7 +6,7 @@ Rules of vLLM 0.33 in the order it applies them: `entrypoints/cli/serve.py` (loa
 violations are found; the first is the one the engine prints.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,18 @@ from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.launch_rules import launch_rules, option_rules
 from gpuplan.engine.parallel_rules import (
+    EPLB_DEFAULTS,
     FALLBACK_BACKENDS,
     Circumstances,
     RuleCode,
     Violation,
     context_rules,
+    dbo_thresholds,
     device_rules,
     expert_rules,
+    interleave_rules,
+    interleave_size,
+    micro_batches,
     model_rules,
     verify_rules,
 )
@@ -39,6 +44,22 @@ __all__ = [
 DEFAULT_MASTER_ADDRESS = "127.0.0.1"
 DEFAULT_MASTER_PORT = 29501
 DEFAULT_RPC_PORT = 29550
+SEQUENCE_PARALLEL_BACKENDS = frozenset(
+    (
+        "allgather_reducescatter",
+        "deepep_high_throughput",
+        "deepep_low_latency",
+        "deepep_v2",
+        "flashinfer_nvlink_one_sided",
+        "mori_high_throughput",
+        "mori_low_latency",
+        "nixl_ep",
+        "passthrough",
+    )
+)
+"""All-to-all backends whose experts would see every token once per tensor-parallel rank (`use_sequence_parallel_moe`)."""
+CUSTOM_ALL_REDUCE_SIZES = (2, 4, 6, 8)
+"""Tensor-parallel sizes the kernel is written for (`device_communicators/custom_all_reduce.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +94,22 @@ class ParallelConfig:
     """Ranks of one replica on this host."""
     enable_expert_parallel: bool
     all2all_backend: str
+    expert_placement_strategy: str
+    """`linear` or `round_robin`."""
+    use_sequence_parallel_moe: bool
+    """Experts work on each rank's share of the tokens instead of on all of them (S3.3)."""
+    enable_eplb: bool
+    eplb_config: Mapping[str, Any]
+    """Window and interval (steps), redundant experts, async and policy; what was not given at its default."""
+    micro_batches: int
+    """A batch above the thresholds is cut into so many; 1: never (S3.6)."""
+    dbo_decode_token_threshold: int
+    dbo_prefill_token_threshold: int
+    cp_kv_cache_interleave_size: int
+    """Tokens of the KV cache that lie together on one context-parallel rank."""
     disable_custom_all_reduce: bool
+    custom_all_reduce: bool
+    """Whether the kernel can serve at all: sizes it knows, and tensor-parallel ranks of one node (S3.6)."""
 
 
 def parallelism_of(arguments: EngineArguments) -> Parallelism:
@@ -112,6 +148,7 @@ def _violations(arguments: EngineArguments, around: Circumstances) -> Iterator[V
     yield from context_rules(arguments)
     yield from verify_rules(arguments, around)
     yield from model_rules(arguments, around)
+    yield from interleave_rules(arguments)
 
 
 def resolve(arguments: EngineArguments) -> ParallelConfig:
@@ -129,7 +166,7 @@ def resolve(arguments: EngineArguments) -> ParallelConfig:
     if master is None:
         ray = arguments.data_parallel_backend == "ray"
         master = "" if ray else (arguments.master_addr or DEFAULT_MASTER_ADDRESS)
-    all2all = arguments.all2all_backend or "allgather_reducescatter"
+    all2all = _all2all(arguments)
     return ParallelConfig(
         tensor_parallel_size=sizes.tensor,
         pipeline_parallel_size=sizes.pipeline,
@@ -154,9 +191,27 @@ def resolve(arguments: EngineArguments) -> ParallelConfig:
         node_rank_within_dp=node_within,
         local_world_size=world // nodes_within,
         enable_expert_parallel=sizes.expert,
-        all2all_backend="allgather_reducescatter" if all2all in FALLBACK_BACKENDS else all2all,
+        all2all_backend=all2all,
+        expert_placement_strategy=arguments.expert_placement_strategy,
+        use_sequence_parallel_moe=sizes.expert
+        and sizes.tensor > 1
+        and sizes.data > 1
+        and all2all in SEQUENCE_PARALLEL_BACKENDS,
+        enable_eplb=arguments.enable_eplb,
+        eplb_config={**EPLB_DEFAULTS, **arguments.eplb_config},
+        micro_batches=micro_batches(arguments),
+        **dbo_thresholds(arguments),
+        cp_kv_cache_interleave_size=interleave_size(arguments),
         disable_custom_all_reduce=arguments.disable_custom_all_reduce,
+        custom_all_reduce=not arguments.disable_custom_all_reduce
+        and sizes.tensor in CUSTOM_ALL_REDUCE_SIZES
+        and sizes.tensor <= world // nodes_within,
     )
+
+
+def _all2all(arguments: EngineArguments) -> str:
+    asked = arguments.all2all_backend or "allgather_reducescatter"
+    return "allgather_reducescatter" if asked in FALLBACK_BACKENDS else asked
 
 
 def _given(value: Any, default: Any) -> Any:

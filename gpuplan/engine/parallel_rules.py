@@ -10,6 +10,16 @@ from gpuplan.domain.workload import EngineArguments
 
 FALLBACK_BACKENDS = ("naive", "pplx")
 """All-to-all backends that are accepted and replaced by allgather_reducescatter."""
+EPLB_DEFAULTS = {
+    "window_size": 1000,
+    "step_interval": 3000,
+    "num_redundant_experts": 0,
+    "use_async": True,
+    "policy": "default",
+}
+"""`EPLBConfig`, its main fields."""
+DBO_THRESHOLDS = {"dbo_decode_token_threshold": 32, "dbo_prefill_token_threshold": 512}
+"""Tokens from which a batch is cut into micro-batches."""
 MICROBATCHING_BACKENDS = ("deepep_low_latency", "deepep_high_throughput", "nixl_ep")
 
 
@@ -47,6 +57,7 @@ class RuleCode(StrEnum):
     NO_EXPERTS = "no_experts"
     NO_PIPELINE = "no_pipeline"
     DECODE_CONTEXT_HEADS = "decode_context_heads"
+    INTERLEAVE_BLOCK = "interleave_block"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,15 +240,46 @@ def verify_rules(arguments: EngineArguments, around: Circumstances) -> Iterator[
             message="--ray-workers-use-nsight profiles Ray workers, and the executor is not ray",
             hint="leave --ray-workers-use-nsight out, or use --distributed-executor-backend ray",
         )
-    if not arguments.enable_dbo and arguments.ubatch_size <= 1:
-        return
-    batches = 2 if arguments.enable_dbo else arguments.ubatch_size
-    thresholds = {"dbo_decode_token_threshold": 32, "dbo_prefill_token_threshold": 512}
-    if min(arguments.values.get(name, default) for name, default in thresholds.items()) < batches:
+    batches = micro_batches(arguments)
+    if batches > 1 and min(dbo_thresholds(arguments).values()) < batches:
         yield Violation(
             code=RuleCode.MICROBATCH_THRESHOLD,
             message=f"the dual-batch-overlap thresholds are below the number of micro-batches ({batches})",
             hint=f"--dbo-decode-token-threshold and --dbo-prefill-token-threshold must be at least {batches}",
+        )
+
+
+def micro_batches(arguments: EngineArguments) -> int:
+    """Parts a large batch is cut into: two with `--enable-dbo`, else `--ubatch-size`; 1 where it stays whole."""
+    return 2 if arguments.enable_dbo else max(arguments.ubatch_size, 1)
+
+
+def dbo_thresholds(arguments: EngineArguments) -> dict[str, int]:
+    """The two thresholds of micro-batching, by name (tokens)."""
+    return {name: arguments.values.get(name, default) for name, default in DBO_THRESHOLDS.items()}
+
+
+def interleave_size(arguments: EngineArguments) -> int:
+    """Tokens that lie together on a context-parallel rank; the older name of the flag wins where it is above 1."""
+    older = int(arguments.values.get("dcp_kv_cache_interleave_size") or 1)
+    return older if older > 1 else int(arguments.values.get("cp_kv_cache_interleave_size") or 1)
+
+
+def interleave_rules(arguments: EngineArguments) -> Iterator[Violation]:
+    """A KV block holds whole interleaves (`VllmConfig.validate_block_size`, after the model's blocks are settled) (S3.6).
+
+    Judged for a block size that was given: each attention backend has a default of its own. NIXL settles the interleave
+    later.
+    """
+    block, size = arguments.block_size, interleave_size(arguments)
+    connector = str(arguments.kv_transfer_config.get("kv_connector") or "")
+    if block is None or arguments.decode_context_parallel_size <= 1 or connector == "NixlConnector":
+        return
+    if size > block or block % size:
+        yield Violation(
+            code=RuleCode.INTERLEAVE_BLOCK,
+            message=f"--cp-kv-cache-interleave-size {size} does not divide --block-size {block}",
+            hint=f"use an interleave size of at most {block} that divides it, or leave it out for 1",
         )
 
 

@@ -20,7 +20,7 @@ from gpuplan.domain.fleet import Basis
 from gpuplan.domain.hardware import Accelerator
 from gpuplan.domain.model import Embedding, Layer, ModelProfile, Residence
 from gpuplan.domain.plan import Parallelism
-from gpuplan.domain.throughput import Bound, DecodeSpeed, NoThroughput, Throughput
+from gpuplan.domain.throughput import Bound, DecodeSpeed, NoThroughput, OffloadCost, Throughput
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.divisibility import split_of
 from gpuplan.engine.kv_pages import CacheSettings
@@ -33,9 +33,10 @@ from gpuplan.engine.layer_work import (
     operations_per_second,
 )
 from gpuplan.engine.links import Topology, all_reduce_seconds, exchange_seconds, hop_seconds
+from gpuplan.engine.offload_reads import bus_name, host_rate, read_bytes
 from gpuplan.engine.versions import EngineVersion, default_async_scheduling
 from gpuplan.engine.weights import Split, holds, part_bytes, stage_layers
-from gpuplan.units import GIB, ceil_div
+from gpuplan.units import ceil_div
 
 WEIGHTS_SHARE = 0.8
 EXPERTS_SHARE = 0.6
@@ -54,8 +55,6 @@ ASYNC_STEP = 0.3e-3
 SEQUENCE = 10e-6
 """Seconds of the host between steps: scheduling, inputs, sampled tokens; per sequence on top. Hidden behind the GPU's
 work as far as scheduling is asynchronous."""
-HOST_MEMORY_RATE = 20e9
-"""Bytes per second of weights that `--cpu-offload-gb` leaves in host memory: 16 lanes of PCIe 4, of which most is reached."""
 LOW, HIGH = 0.6, 1.3
 """Times the estimate: four of five public measurements lie between."""
 SHORT_CONTEXT = 1024
@@ -125,6 +124,7 @@ Kinds: TypeAlias = tuple[tuple[Layer, int], ...]
 class _Stage:
     """One pipeline stage, seen from its slowest rank."""
 
+    number: int
     layers: Kinds
     heads: tuple[Product, ...]
     others: int
@@ -160,6 +160,23 @@ def throughput(serving: Serving) -> Throughput | NoThroughput:
         inputs=tuple(_inputs(serving, time)),
         source=SOURCE,
         notes=tuple(_notes(serving)),
+        offload=_offload_cost(serving, split, stages) if serving.engine.cpu_offload_gb else None,
+    )
+
+
+def _offload_cost(serving: Serving, split: Split, stages: tuple[_Stage, ...]) -> OffloadCost:
+    """What a decode step reads from host memory, against the same cards with all weights on them."""
+    whole = replace(serving, engine=replace(serving.engine, cpu_offload_gb=0.0))
+    batch = ceil_div(serving.users, serving.parallelism.data)
+    read, card = max(
+        ((_offload_read(serving, split, stage.number, batch), stage.card) for stage in stages),
+        key=lambda item: item[0],
+    )
+    return OffloadCost(
+        read_bytes=round(read),
+        bytes_per_second=round(_offload_rate(serving, card)),
+        bus=bus_name(card),
+        whole_per_user=_decode(whole, split, stages, serving.users, serving.context)[0].per_user,
     )
 
 
@@ -197,6 +214,9 @@ def _inputs(serving: Serving, time: _Time) -> list[tuple[str, int | float | str]
         ("users at once", serving.users),
         ("context, tokens", serving.context),
     ]
+    if serving.engine.cpu_offload_gb:
+        rate = round(_offload_rate(serving, card) / 1e9)
+        found.append((f"host memory over {bus_name(card)}, GB/s", rate))
     for name in ("memory", "compute", "links", "launches", "offload"):
         seconds = getattr(time, name)
         if seconds:
@@ -234,6 +254,7 @@ def _stages(serving: Serving, split: Split) -> tuple[_Stage, ...]:
         cards = serving.cards[stage * size : (stage + 1) * size] or serving.cards
         found.append(
             _Stage(
+                number=stage,
                 layers=tuple((profile.layer_kinds[kind], count) for kind, count in counts.items()),
                 heads=tuple(heads),
                 others=others,
@@ -298,12 +319,31 @@ def _stage_time(
         time.slower(head.weight_bytes / bandwidth / WEIGHTS_SHARE, _seconds(head, sequences, card))
         kernels += SAMPLER_KERNELS
     time.memory += stage.others / bandwidth / WEIGHTS_SHARE
-    time.offload = serving.engine.cpu_offload_gb * GIB / HOST_MEMORY_RATE
+    time.offload = _offload_read(serving, split, stage.number, served) / _offload_rate(serving, card)
     if serving.engine.enforce_eager:
         time.launches = max(kernels * KERNEL_SECONDS, kernels * EAGER_KERNEL_SECONDS - time.total)
     else:
         time.launches = kernels * KERNEL_SECONDS
     return time
+
+
+def _offload_read(serving: Serving, split: Split, stage: int, tokens: float) -> float:
+    """Bytes of host memory that one rank of a stage reads in a pass of so many tokens (`--cpu-offload-gb`)."""
+    parallelism = serving.parallelism
+    return read_bytes(
+        serving.profile,
+        split,
+        serving.engine.cpu_offload_gb,
+        tokens=tokens,
+        stage=stage,
+        stages=parallelism.pipeline,
+        layer_partition=parallelism.layer_partition,
+    )
+
+
+def _offload_rate(serving: Serving, card: Accelerator) -> float:
+    """Bytes per second at which a rank reads them, while all ranks of its host do."""
+    return host_rate(card, ceil_div(len(serving.cards), serving.topology.hosts))
 
 
 def _seconds(product: Product, tokens: float, card: Accelerator) -> float:

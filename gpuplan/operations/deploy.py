@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,11 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.deploy_answer import serve_and_answer
 from gpuplan.operations.deploy_bring import bring
 from gpuplan.operations.deploy_end import failed, interrupted, taken_back
+from gpuplan.operations.deploy_evicted import gone, told
 from gpuplan.operations.deploy_learn import learn_from_run
+from gpuplan.operations.deploy_make_room import make_room
 from gpuplan.operations.deploy_preflight import require_ways
-from gpuplan.operations.deploy_prepare import Prepared, existing_of, prepare, prepare_again
+from gpuplan.operations.deploy_prepare import Prepared, existing_of, prepare, prepare_again, require_room
 from gpuplan.operations.deploy_ready import ask_ready
 from gpuplan.operations.deploy_record import Record
 from gpuplan.operations.deploy_replace import (
@@ -42,11 +45,13 @@ from gpuplan.operations.deploy_request import DeployRequest, opened_fleet, read_
 from gpuplan.operations.deploy_run import Halted, Patience, Run, Sink, Teller, Uninterrupted
 from gpuplan.operations.deploy_start import create_all, member_of, start_all
 from gpuplan.operations.deploy_undo import remove_aside
+from gpuplan.operations.deploy_wait import Wait, reached_by, when_it_fits
 from gpuplan.operations.deploy_watch import Watch
 from gpuplan.operations.deployed import Existing, Generation
 from gpuplan.operations.host_locks import hold, this_run
 from gpuplan.operations.kept_logs import keep_logs
 from gpuplan.operations.stopped import FleetChanged, Interrupted
+from gpuplan.sources.capacity_queue import queue_file
 
 if TYPE_CHECKING:
     from gpuplan.operations.probe import OpenFleet
@@ -68,6 +73,8 @@ class DeployOptions:
     document_of: Callable[[At], Mapping[str, Any]]
     """An event as it is kept."""
     lock_wait: float = LOCK_WAIT_SECONDS
+    capacity_wait: float | None = None
+    """Seconds that room is waited for; None: not at all."""
     image_source: str = "auto"
     patience: Patience = field(default_factory=Patience)
     uninterrupted: Uninterrupted = nullcontext
@@ -90,10 +97,15 @@ def deploy(request: DeployRequest, options: DeployOptions, sink: Sink) -> Outcom
     """Plan, confirm, launch, wait until it serves; None when it was not confirmed.
 
     Raises DeploymentFailed and Interrupted after everything was taken back; before anything was touched NothingFits,
-    NotReady, Locked, FleetChanged and what planning raises.
+    StillNoRoom, QueueFull, NotReady, Locked, FleetChanged and what planning raises.
     """
     wanted = read_wanted(request)
     with opened_fleet(request, wanted) as opened:
+        if options.capacity_wait is not None:
+            queue = queue_file(options.environ, reached_by(wanted.inventory))
+            wait = Wait(seconds=options.capacity_wait, queue=queue)
+            begin = partial(_confirmed, opened, options=options, sink=sink)
+            return when_it_fits(opened, wanted, wait, Teller(sink), begin)
         prepared = prepare(opened, wanted)
         for attempt in range(ATTEMPTS):
             if not options.confirm(prepared):
@@ -106,6 +118,12 @@ def deploy(request: DeployRequest, options: DeployOptions, sink: Sink) -> Outcom
             opened.read_again(tuple(opened.connections))
             prepared = prepare(opened, wanted)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _confirmed(
+    opened: "OpenFleet", prepared: Prepared, *, options: DeployOptions, sink: Sink
+) -> Outcome | None:
+    return _recorded(opened, prepared, options, sink) if options.confirm(prepared) else None
 
 
 def _recorded(opened: "OpenFleet", prepared: Prepared, options: DeployOptions, sink: Sink) -> Outcome:
@@ -130,9 +148,14 @@ def _locked(
     record: Record,
 ) -> Outcome:
     existing = existing_of(opened, prepared.name)
-    hosts = tuple(dict.fromkeys((*prepared.spec.hosts, *(one.host for one in existing.containers))))
+    hosts = tuple(dict.fromkeys((*prepared.hosts, *(one.host for one in existing.containers))))
+    evicted = prepared.evicted or ()
+    makes_room = (
+        *(told(one, prepared.name) for one in evicted),
+        *gone(prepared.candidate.evicts, evicted),
+    )
     tell(StateChanged(state=State.PREPARING))
-    for fact in (*prepared.remarks, *_unseen(existing)):
+    for fact in (*prepared.remarks, *makes_room, *_unseen(existing)):
         tell(Remark(fact=fact))
     tell.phase(Phase.LOCK, f"{', '.join(hosts)} to be free of other deploys", options.lock_wait or None)
     holder = this_run(prepared.name, generation)
@@ -207,6 +230,7 @@ def _carried_out(
         run.started = True
         run.tell(Remark(fact=_info("GP812", {"deployment": run.spec.name}, generation=already.id)))
     else:
+        make_room(run, prepared.evicted or (), partial(require_room, run.opened, prepared))
         set_aside(run, existing)
         create_all(run)
         require_own_name(run, existing_of(run.opened, run.spec.name), locked)

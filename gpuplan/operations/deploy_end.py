@@ -8,7 +8,7 @@ from gpuplan.operations.deploy_prepare import Prepared
 from gpuplan.operations.deploy_record import Record
 from gpuplan.operations.deploy_remedy import replanned
 from gpuplan.operations.deploy_run import Halted, Run
-from gpuplan.operations.deploy_undo import LEFT, undo
+from gpuplan.operations.deploy_undo import LEFT, undo, way_back
 from gpuplan.operations.deploy_watch import Watch
 from gpuplan.operations.stopped import DeploymentFailed, Interrupted
 
@@ -81,6 +81,6 @@ def _told_left(run: Run, record: Record) -> tuple[str, ...]:
             run.tell(Undone(host=host, container=name, what="left", why=f"it was not waited for; {LEFT}"))
     for one in () if run.committed else tuple(run.aside):
         if (one.found.host, one.name_before) not in done:
-            why = f"it was not waited for; its container is {one.found.name}"
+            why = f"it was not waited for; {way_back(run, one)}"
             run.tell(Undone(host=one.found.host, container=one.name_before, what="left", why=why))
     return record.left

@@ -1,7 +1,7 @@
 """From what was asked to the containers to be started: read, planned, placed, compiled. Nothing on a host is changed."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,13 @@ from gpuplan.domain.deployment import (
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Fleet
 from gpuplan.domain.inventory import HostEntry
-from gpuplan.domain.plan import Candidate, Parallelism, PlacedHost, Verdict
-from gpuplan.domain.saved_plan import SavedCandidate
+from gpuplan.domain.plan import Candidate, Eviction
 from gpuplan.domain.workload import Category, Workload
 from gpuplan.errors import UsageError
 from gpuplan.operations.container_names import taken_names
+from gpuplan.operations.deploy_evicted import Evicted, as_agreed, to_evict
 from gpuplan.operations.deploy_hosts import clocks_off, require_ready
+from gpuplan.operations.deploy_question import chosen, question_on, unchanged
 from gpuplan.operations.deploy_request import (
     DeployRequest,
     Wanted,
@@ -42,14 +43,8 @@ from gpuplan.operations.fleet import (
     read_fleet,
     require_usable,
 )
-from gpuplan.operations.plan import (
-    plan_model,
-    request_for,
-)
-from gpuplan.operations.replan import breaks, candidate_at, changes
 from gpuplan.operations.served_model import locate
-from gpuplan.operations.stopped import FleetChanged, NothingFits, NotReady
-from gpuplan.planning.planner import candidate_of
+from gpuplan.operations.stopped import FleetChanged, NotReady
 from gpuplan.planning.released import released
 from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.hub_token import hub_token
@@ -83,6 +78,27 @@ class Prepared:
     existing: Existing = field(default_factory=Existing)
     """What there is of a deployment of that name, as it was seen when this was prepared."""
     remarks: tuple[Fact, ...] = ()
+    evicted: tuple[Evicted, ...] | None = None
+    """Deployments that are stopped to make room, as they were seen; None: no host was asked."""
+
+    @property
+    def evicts(self) -> tuple[Eviction, ...]:
+        """The same for whoever is asked; as they were planned where no host was asked."""
+        if self.evicted is None:
+            return self.candidate.evicts
+        return tuple(one.eviction for one in self.evicted)
+
+    @property
+    def evicted_members(self) -> tuple[Member, ...]:
+        """Their containers, as far as hosts were asked."""
+        return tuple(one.member for each in self.evicted or () for one in each.group.containers)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Every host that something is started or stopped on."""
+        stopped = (host for one in self.evicted or () for host in one.group.hosts)
+        there = (member.host for member in self.replaces)
+        return tuple(dict.fromkeys((*self.spec.hosts, *there, *stopped)))
 
     @property
     def category(self) -> Category:
@@ -124,8 +140,10 @@ def look_on(
     `secrets`: those there are; None: as arguments, inventory and this machine have them. Raises NothingFits, FleetChanged.
     """
     name = wanted.name or default_name(named_model(wanted).name)
-    question = _question(wanted, released(fleet, name))
-    candidate = _chosen(wanted, question, None) if planned is None else _unchanged(planned, question)
+    question = question_on(fleet, wanted, name, planned.evicts if planned is not None else ())
+    candidate = chosen(wanted, question, None) if planned is None else unchanged(planned, question)
+    if planned is None and candidate.evicts:
+        question = question_on(fleet, wanted, name, candidate.evicts)
     place = assumed_place(wanted, candidate)
     taken = taken_ports(fleet, replacing=name)
     return _compiled(wanted, name, question, candidate, place, taken=taken, secrets=secrets)
@@ -140,14 +158,17 @@ def prepare(opened: "OpenFleet", wanted: Wanted) -> Prepared:
     name = name_of(opened, wanted)
     found = existing_of(opened, name)
     wanted = as_it_runs(wanted, found, narrowed(released(opened.fleet, name), wanted))
-    question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
     saved = wanted.saved
+    question = question_on(opened.fleet, wanted, name, saved.candidate.evicts if saved is not None else ())
     candidate = (
-        _chosen(wanted, question, placement_of(found))
+        chosen(wanted, question, placement_of(found))
         if saved is None
-        else _unchanged(saved.candidate, question)
+        else unchanged(saved.candidate, question)
     )
-    return _on_hosts(opened, wanted, name, question, candidate, found)
+    if saved is None and candidate.evicts:
+        question = question_on(opened.fleet, wanted, name, candidate.evicts)
+    evicted = to_evict(opened, candidate.evicts)
+    return replace(_on_hosts(opened, wanted, name, question, candidate, found), evicted=evicted)
 
 
 def prepare_again(opened: "OpenFleet", prepared: Prepared) -> Prepared:
@@ -156,14 +177,20 @@ def prepare_again(opened: "OpenFleet", prepared: Prepared) -> Prepared:
     Ports that were taken meanwhile are replaced, and that is told.
     """
     wanted, name = prepared.wanted, prepared.name
-    there = (member.host for member in prepared.replaces)
-    opened.read_again(tuple(dict.fromkeys((*prepared.spec.hosts, *there))))
+    opened.read_again(prepared.hosts)
     if (now := name_of(opened, wanted)) != name:
         raise FleetChanged([_fact("GP821", {"deployment": name}, hosts=(), other=now)])
-    question = _question(wanted, narrowed(released(opened.fleet, name), wanted))
-    candidate = _unchanged(prepared.candidate, question)
+    question = question_on(opened.fleet, wanted, name, prepared.candidate.evicts)
+    candidate = unchanged(prepared.candidate, question)
+    evicted = as_agreed(opened, prepared.evicted or ())
     again = _on_hosts(opened, wanted, name, question, candidate, existing_of(opened, name))
-    return replace(again, remarks=(*again.remarks, *_moved_ports(prepared.spec, again.spec)))
+    remarks = (*again.remarks, *_moved_ports(prepared.spec, again.spec))
+    return replace(again, remarks=remarks, evicted=evicted)
+
+
+def require_room(opened: "OpenFleet", prepared: Prepared) -> None:
+    """What was planned fits beside everything that holds memory on the fleet as it was read last. Raises FleetChanged."""
+    unchanged(prepared.candidate, question_on(opened.fleet, prepared.wanted, prepared.name))
 
 
 def name_of(opened: "OpenFleet", wanted: Wanted) -> str:
@@ -200,39 +227,6 @@ def assumed_place(wanted: Wanted, candidate: Candidate) -> ServedModel:
         directory = (entry.model_dir if entry is not None else None) or _MODELS
         paths[placed.host] = named.path or f"{directory.rstrip('/')}/{named.name}"
     return DirectoryModel(paths=paths, inside=f"{_MODELS}/{named.name}")
-
-
-def _question(wanted: Wanted, fleet: Fleet) -> PlanRequest:
-    return request_for(wanted.model, fleet, wanted.workload, wanted.version, wanted.asked)
-
-
-def _chosen(
-    wanted: Wanted, question: PlanRequest, there: tuple[tuple[PlacedHost, ...], Parallelism] | None
-) -> Candidate:
-    """The candidate where the deployment is, if that fits, else the recommended one (S4.9)."""
-    if there is not None and not wanted.workload.selection:
-        candidate = candidate_at(question, *there)
-        if candidate is not None and candidate.verdict is Verdict.FITS:
-            return candidate
-    made = plan_model(wanted.model, question.fleet, wanted.workload, wanted.version, wanted.asked)
-    candidate = candidate_of(made)
-    if candidate is None:
-        raise NothingFits(made)
-    return candidate
-
-
-def _unchanged(before: Candidate | SavedCandidate, question: PlanRequest) -> Candidate:
-    found = changes(before, question)
-    if breaks(found):
-        raise _grave(found)
-    candidate = candidate_at(question, before.placement, before.parallelism)
-    if candidate is None:
-        raise _grave(found)
-    return candidate
-
-
-def _grave(facts: Sequence[Fact]) -> FleetChanged:
-    return FleetChanged([fact for fact in facts if fact.severity is Severity.ERROR] or facts)
 
 
 def _on_hosts(

@@ -84,7 +84,7 @@ def take_up(run: Run, existing: Existing, already: Generation) -> None:
         run.made[found.host, found.name.partition(OLD)[0]] = found.id
     moved = {found.host for found in already.containers if OLD in found.name}
     _require(everywhere(run, moved, partial(_named_again, run, already)))
-    for found in _starting(kept.containers) if kept is not None else ():
+    for found in in_starting_order(kept.containers) if kept is not None else ():
         run.aside.append(SetAside(found=found, name_before=found.name.partition(OLD)[0], ran=True))
 
 
@@ -150,7 +150,7 @@ def _stop(run: Run, kept: Generation, host: str) -> set[str]:
     """Rename the containers of a host, so that the new ones can have their names; then stop them, servers first."""
     from gpuplan.remote import containers as remote
 
-    mine = _starting(tuple(one for one in kept.containers if one.host == host))
+    mine = in_starting_order(tuple(one for one in kept.containers if one.host == host))
     already = {one.found.id for one in run.aside}
     for found in mine:
         base = found.name.partition(OLD)[0]
@@ -165,7 +165,7 @@ def _stop(run: Run, kept: Generation, host: str) -> set[str]:
     return {found.name for found in mine}
 
 
-def _starting(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+def in_starting_order(containers: Sequence[Container]) -> tuple[Container, ...]:
     """In the order they start again: a Ray head before the server that shares its processes, else leaders first."""
     head = ContainerRole.RAY_HEAD.value
     return tuple(sorted(containers, key=lambda one: (one.labels.get(labels.ROLE) != head, one.member.rank)))

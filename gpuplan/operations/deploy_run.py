@@ -58,6 +58,7 @@ class Patience:
             register=min(usual.register, seconds),
             start=min(usual.start, seconds),
             host_lost=min(usual.host_lost, max(5.0, seconds / 4)),
+            memory_back=min(usual.memory_back, max(5.0, seconds / 4)),
         )
 
 

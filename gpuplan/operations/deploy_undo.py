@@ -8,7 +8,7 @@ from gpuplan.deploying.observed import Container, container_of
 from gpuplan.domain import labels
 from gpuplan.domain.events import Phase, Undone
 from gpuplan.operations.across import Outcome, on_each
-from gpuplan.operations.deploy_run import Run
+from gpuplan.operations.deploy_run import Run, SetAside
 from gpuplan.operations.deploy_watch import RECONNECT_SECONDS, reconnect
 from gpuplan.operations.deployed import list_containers
 from gpuplan.units import plural
@@ -38,10 +38,22 @@ def undo(run: Run) -> None:
             run.tell(Undone(host=host, container=name, what="removed"))
     for one in run.aside:
         outcome = restored[one.found.host]
-        why = f"{outcome.why}; its container is {one.found.name}" if isinstance(outcome, Outcome) else None
+        why = f"{outcome.why}; {way_back(run, one)}" if isinstance(outcome, Outcome) else None
         what = "left" if why is not None else ("restored" if one.ran else "kept")
         run.tell(Undone(host=one.found.host, container=one.name_before, what=what, why=why))
     run.tell.done()
+
+
+def way_back(run: Run, one: SetAside) -> str:
+    """How what was set aside and could not be restored runs again."""
+    if _made_room(run, one):
+        return f"it was stopped to make room: gpuplan restart {one.found.deployment} starts it again"
+    return f"its container is {one.found.name}"
+
+
+def _made_room(run: Run, one: SetAside) -> bool:
+    """It is of another deployment."""
+    return one.found.deployment != run.spec.name
 
 
 def remove_aside(run: Run) -> None:
@@ -67,6 +79,9 @@ def remove_aside(run: Run) -> None:
                     host=one.found.host, container=one.name_before, what="left", why=f"{outcome.why}; {LEFT}"
                 )
             )
+        elif _made_room(run, one):
+            why = f"it made room for {run.spec.name}"
+            run.tell(Undone(host=one.found.host, container=one.name_before, what="removed", why=why))
 
 
 def remove_found(run: Run, found: tuple[Container, ...]) -> dict[str, set[str] | Outcome]:
@@ -111,13 +126,15 @@ def _restore(run: Run, host: str) -> set[str]:
     return {one.name_before for one in run.aside if one.found.host == host}
 
 
-def everywhere(run: Run, hosts: set[str], work: Callable[[str], set[str]]) -> dict[str, set[str] | Outcome]:
+def everywhere(
+    run: Run, hosts: set[str], work: Callable[[str], set[str]], *, seconds: float = REMOVE_SECONDS
+) -> dict[str, set[str] | Outcome]:
     """Work on each host, tried again where the connection or the engine is away, over a fresh connection if need be."""
     outcomes: dict[str, set[str] | Outcome] = {}
     waiting = set(hosts)
     ends = time.monotonic() + min(AGAIN_SECONDS, run.patience.host_lost)
     while True:
-        results = on_each({host: partial(work, host) for host in sorted(waiting)}, REMOVE_SECONDS)
+        results = on_each({host: partial(work, host) for host in sorted(waiting)}, seconds)
         outcomes |= results
         lost = {host: one for host, one in results.items() if isinstance(one, Outcome) and one.lost}
         waiting = set(lost)

@@ -6,17 +6,18 @@ from dataclasses import replace
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.fleet import Fleet, Gpu, Host
 from gpuplan.domain.inventory import DeclaredGpus, HostEntry, Inventory
+from gpuplan.domain.tariff import Tariff
 from gpuplan.sources.catalogue import accelerators
 
 
 def with_settings(fleet: Fleet, inventory: Inventory) -> Fleet:
-    """A snapshot under what an inventory keeps back: labels, reserves and excluded GPUs by host name."""
+    """A snapshot under what an inventory keeps back: labels, reserves and excluded GPUs by host name; and its prices."""
     entries = {entry.name: entry for entry in inventory.hosts}
     return replace(fleet, hosts=tuple(with_entry(host, entries.get(host.name)) for host in fleet.hosts))
 
 
 def with_entry(host: Host, entry: HostEntry | None) -> Host:
-    """A host under what its inventory entry keeps back; a card that is excluded takes its MIG slices along."""
+    """A host under what its inventory entry keeps back and charges; a card that is excluded takes its MIG slices along."""
     if entry is None:
         return host
     excluded: set[int | None] = {*entry.exclude_gpus}
@@ -33,6 +34,9 @@ def with_entry(host: Host, entry: HostEntry | None) -> Host:
         labels=tuple(sorted({**dict(host.labels), **dict(entry.labels)}.items())),
         gpus=tuple(gpus),
         ram_reserved_bytes=max(host.ram_reserved_bytes, entry.reserve_ram_bytes),
+        tariff=Tariff(
+            price=entry.tariff.price or host.tariff.price, power=entry.tariff.power or host.tariff.power
+        ),
     )
 
 

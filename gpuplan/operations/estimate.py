@@ -20,12 +20,16 @@ from gpuplan.operations.plan import (
     model_for,
     workload_of,
 )
+from gpuplan.planning.layouts import compare as layouts_of
+from gpuplan.planning.layouts import fact_of
 from gpuplan.planning.planner import plan
 from gpuplan.planning.request import PlanRequest
 from gpuplan.sources.catalogue import accelerators
 from gpuplan.units import GIB, parse_size
 
 HOST = "host"
+GPUS_OF_A_HOST = 8
+"""More GPUs than this are taken to stand in several hosts where their layouts are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +51,13 @@ class Estimate:
         return self.result.remedies
 
 
-def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOptions) -> Estimate:
+def make_estimate(
+    reference: str, gpu: str, free: str | None, options: ServingOptions, *, layouts: bool = False
+) -> Estimate:
     """Judge the model on all GPUs of `--gpu NAME[:COUNT]` as one placement.
 
-    `free` is what is free on each GPU at start (`--free`). Raises GpuplanError for anything the user can correct.
+    `free` is what is free on each GPU at start (`--free`); `layouts` compares all ways to use the GPUs. Raises GpuplanError
+    for anything the user can correct.
     """
     accelerator, count = accelerators.parse_gpu_option(gpu)
     version = engine_version(options, None)
@@ -85,9 +92,29 @@ def make_estimate(reference: str, gpu: str, free: str | None, options: ServingOp
         model=dict(made.model),
         hardware=_hardware(accelerator, count, free_bytes),
         result=result,
-        facts=(*made.facts, *_taken_for(accelerator), *_ram_assumed(paid)),
+        facts=(
+            *(_compared(request, accelerator, count, free_bytes, result) if layouts else ()),
+            *made.facts,
+            *_taken_for(accelerator),
+            *_ram_assumed(paid),
+        ),
         plan=made,
     )
+
+
+def _compared(
+    request: PlanRequest, accelerator: Accelerator, count: int, free_bytes: int | None, result: StrategyResult
+) -> tuple[Fact, ...]:
+    """GP312 over all GPUs, on hosts of eight where there are more; none where the estimate itself has it."""
+    if any(fact.code == "GP312" for item in result.candidates for fact in item.facts):
+        return ()
+    size = GPUS_OF_A_HOST if count % GPUS_OF_A_HOST == 0 else count
+    (alike,) = hardware_fleet(accelerator, size, free_bytes).hosts
+    hosts = tuple(replace(alike, name=f"{HOST}-{number}") for number in range(count // size))
+    places = [(host.name, gpu.index) for host in hosts for gpu in host.gpus]
+    fleet = replace(request.fleet, hosts=hosts)
+    compared = layouts_of(replace(request, fleet=fleet), places)
+    return (fact_of(compared),) if compared is not None and compared.layouts else ()
 
 
 def _judged(result: StrategyResult) -> StrategyResult:
@@ -100,7 +127,9 @@ def _judged(result: StrategyResult) -> StrategyResult:
         candidates=tuple(
             replace(item, verdict=Verdict.NO_FIT, throughput=None) for item in result.candidates
         ),
-        remedies=tuple(remedy for remedy in result.remedies if "--strategy" not in remedy.change),
+        remedies=tuple(
+            remedy for remedy in result.remedies if not {"--strategy", "--gpus"} & set(remedy.change)
+        ),
     )
 
 

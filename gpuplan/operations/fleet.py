@@ -226,6 +226,7 @@ def _declared_host(entry: HostEntry, facts: _Facts) -> Host:
         ram_total_bytes=entry.ram_bytes,
         ram_available_bytes=entry.ram_bytes,
         ram_reserved_bytes=entry.reserve_ram_bytes,
+        tariff=entry.tariff,
         link=links.pop() if len(links) == 1 else None,
     )
 

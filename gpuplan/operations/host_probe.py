@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.domain.fleet import Host, HostFailure, HostStatus
 from gpuplan.domain.inventory import LOCAL, HostEntry
 from gpuplan.domain.secret_text import without_secrets
+from gpuplan.operations.server_loads import with_loads
 from gpuplan.probing import assemble, docker, host, nvidia_smi, process_owners
 from gpuplan.probing.assemble import Answers
 from gpuplan.probing.command import Command
@@ -95,7 +96,7 @@ def _read(entry: HostEntry, connection: Connection) -> Reading:
     received = time.time()
     nvidia = _nvidia(outputs, local=entry.address == LOCAL)
     access = docker.access(outputs)
-    engine = docker.probe(connection, access, nvidia=bool(nvidia.gpus))
+    engine = with_loads(connection, docker.probe(connection, access, nvidia=bool(nvidia.gpus)))
     answers = Answers(
         outputs=outputs | _docker_root(connection, engine.docker.root_dir if engine.docker else ""),
         sent=sent,

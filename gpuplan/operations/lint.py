@@ -17,6 +17,7 @@ from gpuplan.engine.versions import EngineVersion, version_of
 from gpuplan.errors import UsageError
 from gpuplan.operations.models import read_model
 from gpuplan.planning.refusals import RULE_CODES
+from gpuplan.sources import serve_config
 from gpuplan.sources.catalogue import models as catalogue
 
 TWICE = frozenset({RuleCode.ATTENTION_HEADS, RuleCode.NO_EXPERTS, RuleCode.NO_PIPELINE})
@@ -55,14 +56,17 @@ class Linted:
 
 
 def lint(words: Sequence[str], options: LintOptions) -> Linted:
-    """Judge `vllm serve …`. Raises GpuplanError for options of ours that make no sense and a model that cannot be read."""
+    """Judge `vllm serve …`, the arguments of its `--config FILE` where that is here.
+
+    Raises GpuplanError for options of ours that make no sense and a model or file that cannot be read.
+    """
     if not words:
         raise UsageError(
             "there is no command to judge", hint="write it behind --: gpuplan lint -- vllm serve MODEL …"
         )
     version = version_of(options.vllm_version)
     try:
-        arguments = parse(words, version=version)
+        arguments = parse(serve_config.with_file(words), version=version)
     except UsageError as error:
         refused = Fact(
             code="GP115",
@@ -71,8 +75,12 @@ def lint(words: Sequence[str], options: LintOptions) -> Linted:
             figures={"message": error.message, "hint": error.hint},
         )
         return Linted(ok=False, version=version, facts=(refused,), parallel_config=None, model=None)
+    unread = tuple(_not_read(words, version))
+    if unread:
+        notices = tuple(notice for notice in arguments.notices if notice.flag != serve_config.FLAG)
+        arguments = replace(arguments, notices=notices)
     profile = _model(arguments, options.config)
-    facts = tuple(_judged(arguments, options, profile, version))
+    facts = (*_judged(arguments, options, profile, version), *unread)
     ok = not any(fact.severity is Severity.ERROR for fact in facts)
     return Linted(
         ok=ok,
@@ -81,6 +89,17 @@ def lint(words: Sequence[str], options: LintOptions) -> Linted:
         parallel_config=asdict(resolve(arguments)) if ok else None,
         model=profile.name if profile is not None else None,
     )
+
+
+def _not_read(words: Sequence[str], version: EngineVersion) -> Iterator[Fact]:
+    """GP503 where the engine passes over a file: it looks for `--config` as a word of its own."""
+    if any(word.startswith(f"{serve_config.FLAG}=") for word in words):
+        yield Fact(
+            code="GP503",
+            severity=Severity.WARNING,
+            subject={"about": serve_config.FLAG, "vllm_version": str(version)},
+            figures={"message": "--config=FILE is not read by the engine: write --config FILE, without ="},
+        )
 
 
 def _model(arguments: EngineArguments, config: str | None) -> ModelProfile | None:
@@ -130,6 +149,13 @@ def _judged(
         yield from _too_long(arguments, profile)
     yield from (_contradiction(rule) for rule in broken if rule.code not in BEFORE_THE_MODEL)
     yield from (_unbuildable(violation, shape) for violation in unbuildable)
+    if around.moe is False and profile is not None and arguments.data_parallel_size > 1:
+        yield Fact(
+            code="GP306",
+            severity=Severity.INFO,
+            subject={"flag": "--data-parallel-size"},
+            figures={"replicas": arguments.data_parallel_size},
+        )
     for notice in arguments.notices:
         yield Fact(
             code="GP503",

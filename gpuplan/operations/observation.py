@@ -19,7 +19,7 @@ from gpuplan.domain.secret_text import masked
 from gpuplan.engine.metrics import load_of
 from gpuplan.engine.model_list import served_names
 from gpuplan.operations.across import Outcome, on_each
-from gpuplan.operations.host_locks import read_lock
+from gpuplan.operations.host_locks import Reached, read_lock
 from gpuplan.operations.reached import ReachedFleet
 
 LIST_SECONDS = 30.0
@@ -73,7 +73,7 @@ def observe(fleet: ReachedFleet, only: Collection[str] | None = None) -> Observa
     return Observation(groups=grouped(found, set(asked) - set(silent)), silent=silent, holders=holders)
 
 
-def ask_servers(fleet: ReachedFleet, group: Group) -> dict[int, Answered]:
+def ask_servers(fleet: Reached, group: Group) -> dict[int, Answered]:
     """Health, names and load of every server whose container runs, through the connections; API keys are not needed."""
     running = {(one.member.host, one.member.server) for one in group.current if one.member.state == "running"}
     asked = {
@@ -140,7 +140,7 @@ def _with_indexes(container: Container, gpus: tuple[Gpu, ...]) -> Container:
     )
 
 
-def _ask(fleet: ReachedFleet, endpoint: Endpoint) -> Answered:
+def _ask(fleet: Reached, endpoint: Endpoint) -> Answered:
     from gpuplan.remote.connection import HostCallFailed
     from gpuplan.remote.http import ask
 

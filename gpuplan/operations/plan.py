@@ -64,11 +64,28 @@ class Asked:
 NOTHING_ASKED = Asked()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadQuestion:
+    """All a plan is made of, read."""
+
+    model: Model
+    fleet: Fleet
+    workload: Workload
+    version: EngineVersion
+    asked: Asked
+
+
 def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptions) -> Plan:
     """Read fleet and model, evaluate every strategy.
 
     Raises GpuplanError subclasses for anything the user can correct.
     """
+    read = read_question(reference, fleet_options, options)
+    return plan_model(read.model, read.fleet, read.workload, read.version, read.asked)
+
+
+def read_question(reference: str, fleet_options: FleetOptions, options: ServingOptions) -> ReadQuestion:
+    """Fleet and model, read. Raises GpuplanError subclasses for anything the user can correct."""
     explicit = fleet_options.inventory is not None
     inventory = load_inventory(fleet_options) if explicit or fleet_options.snapshot is None else None
     if fleet_options.probes:
@@ -83,7 +100,7 @@ def make_plan(reference: str, fleet_options: FleetOptions, options: ServingOptio
         workload = workload_of(options, version)
         model = model_for(reference, workload)
     asked = Asked(reference=reference, hosts=fleet_options.hosts, labels=fleet_options.labels)
-    return plan_model(model, fleet, workload, version, asked)
+    return ReadQuestion(model=model, fleet=fleet, workload=workload, version=version, asked=asked)
 
 
 def model_for(reference: str, workload: Workload) -> Model:
@@ -271,9 +288,7 @@ def _choice(name: str, text: str | None, kind: type[Choice]) -> Choice | None:
 
 
 def _strategy(name: str) -> str:
-    values = [
-        item.value for item in (*StrategyName,) if item not in (StrategyName.OFFLOAD, StrategyName.EVICT)
-    ]
+    values = [item.value for item in StrategyName]
     if name not in values:
         near = near_misses(name, values, limit=1)
         meant = f"did you mean {near[0]!r}? " if near else ""

@@ -138,6 +138,8 @@ def changed(
                 words = without_flags(words, (name,))
             case "--strategy":
                 options = replace(options, strategies=(str(value),), gpus=())
+            case "--gpus":
+                options = replace(options, gpus=tuple(map(str, value)))
             case _:
                 destination = name.removeprefix("--").replace("-", "_")
                 words = (*without_flags(words, (name,)), *written(destination, value))

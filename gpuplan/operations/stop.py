@@ -18,7 +18,7 @@ from gpuplan.domain.events import Event, Phase, PhaseDone, PhaseStarted, Undone
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.operations.across import Outcome, on_each
 from gpuplan.operations.fleet import FleetOptions
-from gpuplan.operations.host_locks import Locks, hold, this_run
+from gpuplan.operations.host_locks import Locks, Reached, hold, this_run
 from gpuplan.operations.memory_back import MOST_SECONDS, await_memory, owed, read_gpus
 from gpuplan.operations.observation import Observation, ask_servers, observe
 from gpuplan.operations.reached import ReachedFleet
@@ -178,7 +178,7 @@ def _stopped(
     return Stopped(name=group.name, removed=tuple(removed), facts=tuple(facts), logs=tuple(logs))
 
 
-def drained(fleet: ReachedFleet, group: Group, seconds: int, on_event: OnEvent) -> list[Fact]:
+def drained(fleet: Reached, group: Group, seconds: int, on_event: OnEvent) -> list[Fact]:
     """Wait until no request runs; GP855 when some still do at the end."""
     running = _running(fleet, group)
     if not running or seconds <= 0:
@@ -200,12 +200,12 @@ def _cut_off(group: Group, running: int, seconds: int) -> Fact:
     )
 
 
-def _running(fleet: ReachedFleet, group: Group) -> int:
+def _running(fleet: Reached, group: Group) -> int:
     """Requests in flight, as far as the servers tell."""
     return added(loads_of(fleet, group)).running or 0
 
 
-def loads_of(fleet: ReachedFleet, group: Group) -> list[Load]:
+def loads_of(fleet: Reached, group: Group) -> list[Load]:
     """What its servers tell of their load."""
     return [answer.load for answer in ask_servers(fleet, group).values() if answer.load is not None]
 

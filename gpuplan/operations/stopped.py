@@ -24,11 +24,37 @@ class NothingFits(GpuplanError):
 
     exit_code = ExitCode.NO_FIT
 
+    def __init__(
+        self,
+        plan: Plan,
+        message: str = "nothing fits, so nothing was started",
+        hint: str = "the plan above says why, and what would make it fit",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.plan = plan
+
+
+class NeverFits(NothingFits):
+    """Not even with nothing else running: it is not waited for."""
+
     def __init__(self, plan: Plan) -> None:
         super().__init__(
-            "nothing fits, so nothing was started", hint="the plan above says why, and what would make it fit"
+            plan,
+            "it would not fit with nothing else running, so it is not waited for; nothing was started",
+            "the plan above is for the empty fleet and says what would make it fit",
         )
-        self.plan = plan
+
+
+class UnaskedEviction(NothingFits):
+    """It fits once others are stopped, which nobody asked for."""
+
+    def __init__(self, plan: Plan, deployments: Sequence[str]) -> None:
+        names = ", ".join(deployments)
+        super().__init__(
+            plan,
+            f"nothing fits beside what runs, so nothing was started; stopping {names} would make room",
+            "--strategy evict does that, after asking",
+        )
 
 
 class NotReady(StoppedByFacts):
@@ -43,6 +69,18 @@ class FleetChanged(StoppedByFacts):
 
     exit_code = ExitCode.FLEET_CHANGED
     about = "the fleet changed since the plan"
+
+
+class StillNoRoom(StoppedByFacts):
+    """Room was waited for, and the time is over; nothing was touched."""
+
+    exit_code = ExitCode.NO_FIT
+    about = "nothing was started"
+
+    def __init__(self, facts: Sequence[Fact], plan: Plan | None) -> None:
+        super().__init__(facts)
+        self.plan = plan
+        """As it was at the last look; None where it could not be made."""
 
 
 class DeploymentFailed(StoppedByFacts):

@@ -110,7 +110,12 @@ def verify(request: DeployRequest, options: VerifyOptions, sink: Sink) -> Verifi
 
 
 def _require_trial(prepared: Prepared) -> None:
-    """What runs under the name may be removed: an earlier trial, nothing else."""
+    """What runs under the name may be removed: an earlier trial, nothing else; nobody is stopped for it."""
+    if prepared.evicts:
+        raise UsageError(
+            f"a trial stops nobody, and this one would take the place of {prepared.evicts[0].deployment}",
+            hint="leave --strategy evict out, or stop that one first",
+        )
     others = [one for one in prepared.existing.containers if not is_trial(one.labels)]
     if others:
         raise UsageError(

@@ -106,7 +106,7 @@ def _on_host(placed: PlacedHost, host: Host) -> Iterator[Fact]:
                 then_bytes=planned.allocatable_bytes,
                 now_bytes=counted.allocatable_bytes,
                 claim_bytes=planned.claim_bytes,
-                held=_new(planned.held, counted.held),
+                held=newcomers(planned.held, counted.held),
             )
 
 
@@ -116,7 +116,7 @@ def _barred(subject: dict[str, Any], left: LeftOut | None, *, excluded: bool) ->
     return _fact("GP804", Severity.ERROR, subject, reason=reason, deployments=list(deployments), state=state)
 
 
-def _new(then: Iterable[Holding], now: Iterable[Holding]) -> tuple[Holding, ...]:
+def newcomers(then: Iterable[Holding], now: Iterable[Holding]) -> tuple[Holding, ...]:
     """Those who hold more than they did, by how much, the most first."""
     before: Counter[object] = Counter()
     for one in then:

@@ -38,7 +38,7 @@ def estimate(question: Question) -> MemoryEstimate:
     length = question.context or asked_length(question.engine) or longest
     likeliest = question.devices[0].readings[0]
     batch = batch_of(question, length, likeliest)
-    settings = _cache_settings(question, batch, likeliest)
+    settings = cache_settings(question, batch, likeliest)
     geometries = kv_cache.geometry(
         profile, settings, stages=stages, layer_partition=parallelism.layer_partition
     )
@@ -48,22 +48,10 @@ def estimate(question: Question) -> MemoryEstimate:
         stage, tensor_rank = divmod(rank, ranks_per_stage)
         key = (stage, device, expert_share(question, tensor_rank))
         if key not in memo:
-            memo[key] = spanning(
-                tuple(
-                    rank_terms(
-                        question,
-                        stage,
-                        reading,
-                        tensor_rank,
-                        batch_of(question, length, reading) if device.kinds else batch,
-                    )
-                    for reading in device.readings
-                )
-            )
-            memo[key] = _calibrated(question, memo[key], stage, device, batch, length)
+            memo[key] = measured_terms(question, stage, device, tensor_rank, batch, length)
         ranks.append((rank, stage, device, memo[key]))
     available = [
-        _available(question, device, terms, cached=geometries[stage].block_bytes > 0)
+        available_bytes(question, device, terms, cached=geometries[stage].block_bytes > 0)
         for _, stage, device, terms in ranks
     ]
     likely = [(geometries[stage], available[rank][0]) for rank, stage, _, _ in ranks]
@@ -109,6 +97,25 @@ def estimate(question: Question) -> MemoryEstimate:
     )
 
 
+def measured_terms(
+    question: Question, stage: int, device: Device, tensor_rank: int, batch: Batch, length: int
+) -> FiveTerms:
+    """The terms of one rank over all kinds its card may be, as like starts measured them. Raises Indivisible."""
+    terms = spanning(
+        tuple(
+            rank_terms(
+                question,
+                stage,
+                reading,
+                tensor_rank,
+                batch_of(question, length, reading) if device.kinds else batch,
+            )
+            for reading in device.readings
+        )
+    )
+    return _calibrated(question, terms, stage, device, batch, length)
+
+
 def _calibrated(
     question: Question, terms: FiveTerms, stage: int, device: Device, batch: Batch, length: int
 ) -> FiveTerms:
@@ -145,7 +152,8 @@ def _start(question: Question, device: Device, batch: Batch, length: int) -> Sta
     )
 
 
-def _cache_settings(question: Question, batch: Batch, device: Device) -> kv_cache.CacheSettings:
+def cache_settings(question: Question, batch: Batch, device: Device) -> kv_cache.CacheSettings:
+    """What the cache's geometry depends on beside the model."""
     engine = question.engine
     return kv_cache.CacheSettings(
         version=question.version,
@@ -162,7 +170,7 @@ def _cache_settings(question: Question, batch: Batch, device: Device) -> kv_cach
     )
 
 
-def _available(
+def available_bytes(
     question: Question, device: Device, terms: tuple[Term, ...], *, cached: bool
 ) -> tuple[int, int, int]:
     """(likely, smallest, largest) bytes the KV cache gets on a rank; of a model that caches nothing, what is missing."""

@@ -12,13 +12,17 @@ from gpuplan.domain.memory import EngineAnswer, MemoryEstimate, StartCheck
 from gpuplan.domain.plan import Parallelism
 from gpuplan.engine import activation, shared_memory
 from gpuplan.engine.capability import unsupported
-from gpuplan.engine.divisibility import Rule, Violation, grouped, violations
+from gpuplan.engine.divisibility import Rule, Violation, grouped, split_of, violations
+from gpuplan.engine.offloading import pinned_bytes
 from gpuplan.engine.startup import budget_bytes, free_memory_line, least_utilization, world_size_line
 from gpuplan.engine.weights import Split, rank_weights
+from gpuplan.planning.argument_rules import contradictions
+from gpuplan.planning.batch import Batch
 from gpuplan.planning.estimate import estimate
 from gpuplan.planning.offers import Device, Offer
 from gpuplan.planning.question import SHORTEST_USEFUL_CONTEXT, Question
 from gpuplan.planning.request import PlanRequest
+from gpuplan.planning.slots import slots
 from gpuplan.units import ceil_div
 
 
@@ -64,6 +68,8 @@ class Assessment:
     own_share: float | None = None
     """Where no share is asked for: the least of two digits that holds the need on every card. The engine is given it,
     else it would want its default share of the card to be free."""
+    instead_of: "Assessment | None" = None
+    """The same shape with the engine's own split of the layers, which `planning.partition` left."""
 
     @property
     def fits(self) -> bool:
@@ -81,6 +87,10 @@ class Judge:
     request: PlanRequest
     commands: dict[tuple[int, tuple[int, ...]], tuple[Assessment, Command]] = field(default_factory=dict)
     """By identity of the assessment (kept alive here) and GPUs per host."""
+    split: dict[tuple[Parallelism, tuple[Device, ...]], Assessment] = field(default_factory=dict)
+    """Shapes with the layers on their stages as `planning.partition` chose."""
+    stage_rooms: dict[tuple[Parallelism, Batch], dict[tuple[object, ...], int]] = field(default_factory=dict)
+    """What `planning.stage_rooms` computed."""
     _shapes: dict[tuple[Parallelism, tuple[Device, ...]], Assessment] = field(default_factory=dict)
     _budgets: dict[Device, int] = field(default_factory=dict)
     _overheads: dict[tuple[Device, int], int] = field(default_factory=dict)
@@ -97,6 +107,30 @@ class Judge:
     @property
     def claim_only(self) -> bool:
         return self.request.workload.vram_claim_bytes is not None
+
+    @property
+    def planned_offload_gib(self) -> int:
+        """GiB of weights per GPU that the plan leaves in host memory; 0 where the user decided that."""
+        engine = self.request.workload.engine
+        return 0 if "cpu_offload_gb" in engine.user_set else int(engine.cpu_offload_gb)
+
+    def pinned_bytes(self, shape: Parallelism) -> int:
+        """Host memory that all ranks of a replica pin for the weights they leave there. Raises Indivisible."""
+        engine = self.request.workload.engine
+        split = split_of(
+            grouped(shape, self.request.profile, engine), language_model_only=engine.language_model_only
+        )
+        return (shape.world_size // shape.pipeline) * sum(
+            pinned_bytes(
+                self.request.profile,
+                split,
+                engine.cpu_offload_gb,
+                stage=stage,
+                stages=shape.pipeline,
+                layer_partition=shape.layer_partition,
+            )
+            for stage in range(shape.pipeline)
+        )
 
     def budget(self, device: Device) -> int:
         """Bytes the engine asks for on a card: ceil(total × gmu); 0 where it claims only its need."""
@@ -220,7 +254,7 @@ class Judge:
                 language_model_only=engine.language_model_only,
                 towers_data_parallel=engine.mm_encoder_tp_mode == "data",
                 version=self.request.version,
-            )
+            ) or contradictions(self.request, parallelism)
             self._rules[parallelism] = known
         return known
 
@@ -290,7 +324,7 @@ class Judge:
             devices=devices,
             utilization=self.request.utilization,
             context=context if isinstance(context, int) else None,
-            concurrency=workload.concurrency or 1,
+            concurrency=slots(self.request),
             lessons=self.request.lessons,
         )
 

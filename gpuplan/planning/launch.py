@@ -34,6 +34,8 @@ def launch_arguments(
         ours.append(("gpu_memory_utilization", request.utilization))
     elif assessment.own_share is not None:
         ours.append(("gpu_memory_utilization", assessment.own_share))
+    if request.workload.engine.cpu_offload_gb:
+        ours.append(("cpu_offload_gb", int(request.workload.engine.cpu_offload_gb)))
     memory = assessment.memory
     if memory is not None:
         if memory.max_model_len > 0 and not request.profile.pooling:

@@ -16,6 +16,8 @@ NAMES = {
     StrategyName.MULTI_HOST: "several hosts:",
     StrategyName.DATA_PARALLEL: "replicas:",
     StrategyName.MANUAL: "the selection:",
+    StrategyName.OFFLOAD: "with weights in host memory:",
+    StrategyName.EVICT: "once others are stopped:",
 }
 
 
@@ -119,6 +121,14 @@ def reasons(
         return ("the selection decides; the other strategies are shown for comparison",)
     if name is StrategyName.DATA_PARALLEL:
         return (f"{best.parallelism.data} replicas on GPUs of their own take {_cost(best)}",)
+    if best.evicts:
+        stopped = " and ".join(one.deployment for one in best.evicts)
+        return (f"once {stopped} is stopped it takes {_cost(best)}",)
+    if name is StrategyName.OFFLOAD:
+        gib = best.placement[0].cpu_offload_gib
+        each = " for each" if best.score.gpus > 1 else ""
+        rest = f"{gib} GiB of weights{each} stay in host memory"
+        return (f"nothing fits whole: it takes {_cost(best)}, {rest}", *_beside(results, name))
     passed_over = any(
         item.score.unready_hosts > best.score.unready_hosts
         and (item.score.gpus, item.score.hosts) < (best.score.gpus, best.score.hosts)
@@ -127,15 +137,17 @@ def reasons(
         if item.verdict is Verdict.FITS
     )
     where = " on hosts where it can be started now" if passed_over else ""
-    said = [f"it takes {_cost(best)}, the least of what fits{where}"]
+    return (f"it takes {_cost(best)}, the least of what fits{where}", *_beside(results, name))
+
+
+def _beside(results: tuple[StrategyResult, ...], chosen: StrategyName) -> tuple[str, ...]:
+    """What the other strategies would take that have a placement."""
     others = [
         f"{NAMES[result.strategy]} {_cost(result.candidates[0])}"
         for result in results
-        if result.strategy is not name and result.verdict is Verdict.FITS and result.candidates
+        if result.strategy is not chosen and result.verdict is Verdict.FITS and result.candidates
     ]
-    if others:
-        said.append("what else fits: " + ", ".join(others))
-    return tuple(said)
+    return ("what else fits: " + ", ".join(others),) if others else ()
 
 
 def _cost(candidate: Candidate) -> str:

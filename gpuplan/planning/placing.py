@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from gpuplan.domain.fact import Fact
-from gpuplan.domain.plan import Candidate, PlacedGpu, PlacedHost, Role, Score, Verdict
+from gpuplan.domain.plan import Candidate, Parallelism, PlacedGpu, PlacedHost, Role, Score, Verdict
 from gpuplan.engine.versions import ray_in_image
+from gpuplan.planning import partition
 from gpuplan.planning.judge import Assessment, Command, Judge
 from gpuplan.planning.launch import executor, launch_arguments, launch_environment
 from gpuplan.planning.offers import HostOffer, Offer
@@ -32,22 +33,28 @@ def placed_host(
             )
             for offer in (sorted(offers, key=BY_INDEX) if len(offers) > 1 else offers)
         ),
-        ram_claim_bytes=ram_claim(judge, len(offers)),
+        ram_claim_bytes=ram_claim(judge, len(offers), assessment.parallelism),
         driver_version=judge.driver_of(host),
+        cpu_offload_gib=judge.planned_offload_gib,
     )
 
 
-def ram_claim(judge: Judge, gpus: int) -> int:
-    """Host memory a placement of `gpus` ranks on one host needs (S0.5): the claim, plus offloaded weights."""
+def ram_claim(judge: Judge, gpus: int, shape: Parallelism | None = None) -> int:
+    """Host memory a placement of `gpus` ranks on one host needs (S0.5): the claim, plus offloaded weights.
+
+    Where the plan decided what is offloaded, all that is pinned for it, ranks of all stages of `shape` being on the host.
+    """
     workload = judge.request.workload
     offloaded = int(workload.engine.cpu_offload_gb * GIB) * gpus
+    if shape is not None and judge.planned_offload_gib:
+        offloaded = max(offloaded, judge.pinned_bytes(shape))
     cache = int((workload.engine.kv_offloading_size or 0) * GIB)
     return (workload.ram_claim_bytes or 0) + offloaded + cache
 
 
-def ram_fits(judge: Judge, host: HostOffer, gpus: int) -> bool:
+def ram_fits(judge: Judge, host: HostOffer, gpus: int, shape: Parallelism | None = None) -> bool:
     """Whether the host has the RAM; unknown RAM passes only when none is needed."""
-    need = ram_claim(judge, gpus)
+    need = ram_claim(judge, gpus, shape)
     return need == 0 or (host.ram_available_bytes is not None and host.ram_available_bytes >= need)
 
 
@@ -81,8 +88,12 @@ def candidate(
         score=score_of(judge, assessment, groups),
         vllm_args=command[0],
         env=command[1],
-        facts=facts,
+        facts=(*facts, *_split_notes(assessment, chosen)) if assessment.instead_of else facts,
     )
+
+
+def _split_notes(assessment: Assessment, chosen: Sequence[Offer]) -> tuple[Fact, ...]:
+    return partition.notes(assessment, tuple(offer.device for offer in chosen))
 
 
 def _command(judge: Judge, assessment: Assessment, placement: tuple[PlacedHost, ...]) -> Command:

@@ -1,14 +1,17 @@
 """One request, one plan: every strategy evaluated, the cheapest correct answer recommended."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.model import ModelProfile
 from gpuplan.domain.plan import Candidate, FunnelStep, Plan, StrategyName, StrategyResult, Verdict
+from gpuplan.domain.workload import Workload
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.errors import NoHostError, UsageError
+from gpuplan.planning import layouts
+from gpuplan.planning.argument_rules import always_broken
+from gpuplan.planning.costs import Costs
 from gpuplan.planning.draft_notes import about_draft, draft_summary
 from gpuplan.planning.host_notes import about_hosts
 from gpuplan.planning.judge import Judge
@@ -19,12 +22,20 @@ from gpuplan.planning.ranking import sort_key
 from gpuplan.planning.remedies import find_remedies
 from gpuplan.planning.request import PlanRequest
 from gpuplan.planning.shapes import base
+from gpuplan.planning.slots import about_slots
 from gpuplan.planning.speeds import Speeds
-from gpuplan.planning.strategies import data_parallel, manual, multi_host, single_gpu, single_host
+from gpuplan.planning.strategies import (
+    data_parallel,
+    evict,
+    manual,
+    multi_host,
+    offload,
+    single_gpu,
+    single_host,
+)
+from gpuplan.planning.strategies.evaluating import Evaluate
 from gpuplan.planning.strategies.outcome import skipped
 from gpuplan.planning.usable import Hindrance
-
-Evaluate = Callable[[Judge, Supply], StrategyResult]
 
 
 def _of_one_replica(name: StrategyName, evaluate: Evaluate) -> Evaluate:
@@ -48,16 +59,17 @@ STRATEGIES: dict[StrategyName, Evaluate] = {
     StrategyName.MULTI_HOST: _of_one_replica(StrategyName.MULTI_HOST, multi_host.evaluate),
     StrategyName.DATA_PARALLEL: data_parallel.evaluate,
 }
+"""Those that place the model whole on what is free now; offload and eviction come after them."""
 
 
 def plan(request: PlanRequest) -> Plan:
     """Evaluate every strategy on the fleet.
 
     Raises UsageError for sizes the model can never be built with (S0.13) and for a selection that does not exist, and
-    NoHostError when the fleet has no usable GPU.
+    NoHostError when the fleet has no usable GPU, not even once deployments are stopped where that was asked for.
     """
     supply = supply_of(request.fleet)
-    if not supply.offers:
+    if not supply.offers and not _may_make_room(request, supply):
         raise NoHostError(_no_gpu(supply), hint=_way_out(supply))
     judge = Judge(request)
     check_user_sizes(judge)
@@ -68,9 +80,11 @@ def plan(request: PlanRequest) -> Plan:
         )
         for result in evaluated
     )
-    speeds = Speeds(request=request)
-    results = tuple(annotated(request, speeds.told(result)) for result in results)
+    speeds, costs = Speeds(request=request), Costs(request=request)
+    results = (*results, *_last_resorts(judge, supply, evaluated))
+    results = tuple(offload.priced(annotated(request, costs.told(speeds.told(one)))) for one in results)
     recommended = recommend(request, results)
+    results = layouts.told(request, results, recommended)
     made = Plan(
         request=request.echo,
         model=model_summary(request.profile),
@@ -86,9 +100,39 @@ def plan(request: PlanRequest) -> Plan:
     return with_reasons(request, replace(made, facts=(*made.facts, *about)))
 
 
+def _last_resorts(
+    judge: Judge, supply: Supply, whole: tuple[StrategyResult, ...]
+) -> tuple[StrategyResult, ...]:
+    """Weights in host memory (S4.3), and deployments that could make room (S4.6): where nothing fits whole."""
+    workload = judge.request.workload
+    deciding = _that_decide(workload)
+    fitting = tuple(one.strategy for one in whole if one.verdict is Verdict.FITS)
+    fitting = tuple(name for name in fitting if name in deciding)
+    only_offload = set(workload.strategies) == {StrategyName.OFFLOAD}
+    return (
+        offload.evaluate(judge, supply, () if only_offload else fitting),
+        evict.evaluate(judge, fitting, {name: STRATEGIES[name] for name in deciding}),
+    )
+
+
+def _that_decide(workload: Workload) -> tuple[StrategyName, ...]:
+    """The strategies of whole models that the request leaves: the selection alone, or replicas alone, decide.
+
+    Of the others those that were asked for; where only offload or eviction was, all.
+    """
+    if workload.selection:
+        return (StrategyName.MANUAL,)
+    if workload.replicas * max(workload.engine.data_parallel_size, 1) > 1:
+        return (StrategyName.DATA_PARALLEL,)
+    asked = tuple(name for name in STRATEGIES if name in workload.strategies)
+    return asked or tuple(name for name in STRATEGIES if name is not StrategyName.MANUAL)
+
+
 def check_user_sizes(judge: Judge) -> None:
-    """Refuse the user's own sizes at once when the model cannot be built with them (S0.13)."""
+    """Refuse the user's own sizes at once when the model cannot be built with them (S0.13), and arguments that the
+    engine refuses at every size (S3)."""
     engine = judge.request.workload.engine
+    _check_arguments(judge)
     if not engine.parallel_sizes_set:
         return
     shape = replace(base(engine), tensor=engine.tensor_parallel_size, pipeline=engine.pipeline_parallel_size)
@@ -111,17 +155,27 @@ def check_user_sizes(judge: Judge) -> None:
     )
 
 
+def _check_arguments(judge: Judge) -> None:
+    engine = judge.request.workload.engine
+    shape = replace(base(engine), tensor=engine.tensor_parallel_size, pipeline=engine.pipeline_parallel_size)
+    broken = always_broken(judge.request, shape)
+    if broken is not None:
+        raise UsageError(f"vLLM would refuse these arguments: {broken.line}", hint=broken.hint)
+
+
 def recommend(request: PlanRequest, results: tuple[StrategyResult, ...]) -> tuple[StrategyName, int] | None:
     """The best candidate of the strategies that may decide: the selection when there is one, else the cheapest.
 
     Replicas are placed by the data-parallel strategy alone. An overcommitted candidate only with --allow-overcommit.
+    Weights stay in host memory where nothing fits whole; deployments are stopped only where that was asked for.
     """
     workload = request.workload
-    allowed = {StrategyName(name) for name in workload.strategies} if workload.strategies else set(STRATEGIES)
+    asked = {StrategyName(name) for name in workload.strategies}
+    allowed = asked or {*STRATEGIES, StrategyName.OFFLOAD}
     if workload.selection:
-        allowed &= {StrategyName.MANUAL}
+        allowed &= {StrategyName.MANUAL, StrategyName.EVICT}
     elif workload.replicas * max(workload.engine.data_parallel_size, 1) > 1:
-        allowed &= {StrategyName.DATA_PARALLEL}
+        allowed &= {StrategyName.DATA_PARALLEL, StrategyName.EVICT}
     verdicts = {Verdict.FITS, Verdict.OVERCOMMIT} if workload.allow_overcommit else {Verdict.FITS}
     best: tuple[tuple[object, ...], StrategyName] | None = None
     for outcome in results:
@@ -130,7 +184,7 @@ def recommend(request: PlanRequest, results: tuple[StrategyResult, ...]) -> tupl
         first = outcome.candidates[0]
         if first.verdict not in verdicts:
             continue
-        key = (sort_key(first, workload.placement), tuple(STRATEGIES).index(outcome.strategy))
+        key = (sort_key(first, workload.placement), tuple(StrategyName).index(outcome.strategy))
         if best is None or key < best[0]:
             best = (key, outcome.strategy)
     return None if best is None else (best[1], 0)
@@ -224,6 +278,7 @@ def _about_fleet(request: PlanRequest, supply: Supply) -> list[Fact]:
         for text in request.profile.assumptions
     )
     facts.extend(about_draft(request))
+    facts.extend(about_slots(request))
     return facts
 
 
@@ -232,13 +287,23 @@ def _no_gpu(supply: Supply) -> str:
     return f"no usable GPU in the fleet ({steps})"
 
 
+def _may_make_room(request: PlanRequest, supply: Supply) -> bool:
+    """Whether GPUs are left out for the deployments on them alone, and those may be stopped."""
+    full = any(left.hindrance is Hindrance.FULL for left in supply.left_out)
+    return full and StrategyName.EVICT in request.workload.strategies and not request.workload.selection
+
+
 def _way_out(supply: Supply) -> str:
     """What to do when there is no usable GPU: wait, where a deployment of ours is the reason."""
     loading = [left for left in supply.left_out if left.hindrance is Hindrance.LOADING]
     if loading:
         names = sorted({name for left in loading for name in left.deployments})
         places = ", ".join(f"{left.host}:{left.index}" for left in loading[:4])
-        return f"plan again when {' and '.join(names)} has loaded on {places} (gpuplan status {names[0]})"
+        verb = "has" if len(names) == 1 else "have"
+        return (
+            f"plan again when {' and '.join(names)} {verb} loaded on {places} (gpuplan status {names[0]}), "
+            "or deploy with --wait-for-capacity 30m, which waits for it"
+        )
     full = sorted({name for left in supply.left_out for name in left.deployments})
     if full:
         return f"stop one of {', '.join(full[:4])} if it is no longer needed (gpuplan stop {full[0]}), or add GPUs"

@@ -10,14 +10,17 @@ _ORDER = {Verdict.FITS: 0, Verdict.OVERCOMMIT: 1, Verdict.NO_FIT: 2, Verdict.SKI
 
 
 def sort_key(candidate: Candidate, placement: Placement) -> tuple[float, ...]:
-    """Verdict, what the image can run, what can be started on the hosts as they are, GPUs, hosts, pipeline stages; then
-    the smallest cards; of those as large the ones that answer fastest; the fullest of them (binpack) or the emptiest
-    (spread)."""
-    score = candidate.score
+    """Verdict; how many deployments are stopped for it; whether weights stay in host memory; what the image can run, what
+    can be started on the hosts as they are; how much stays in host memory; GPUs, hosts, pipeline stages; then the smallest
+    cards; of those as large the ones that answer fastest; the fullest of them (binpack) or the emptiest (spread)."""
+    score, offloaded = candidate.score, offloaded_gib(candidate)
     return (
         _ORDER[candidate.verdict],
+        len(candidate.evicts),
+        offloaded > 0,
         score.ray,
         score.unready_hosts,
+        offloaded,
         score.gpus,
         score.hosts,
         score.stages,
@@ -25,6 +28,11 @@ def sort_key(candidate: Candidate, placement: Placement) -> tuple[float, ...]:
         -_speed(candidate),
         score.free_bytes if placement is Placement.BINPACK else -score.free_bytes,
     )
+
+
+def offloaded_gib(candidate: Candidate) -> int:
+    """GiB of weights that the plan leaves in host memory, over all GPUs."""
+    return sum(host.cpu_offload_gib * len(host.gpus) for host in candidate.placement)
 
 
 def _speed(candidate: Candidate) -> float:

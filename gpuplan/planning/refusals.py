@@ -10,6 +10,7 @@ from gpuplan.engine.divisibility import Rule
 from gpuplan.engine.startup import budget_bytes, passing_utilization
 from gpuplan.planning.judge import Assessment, Judge, Lack
 from gpuplan.planning.offers import Device, HostOffer, Offer
+from gpuplan.planning.slots import reached
 
 RULE_CODES = {
     Rule.ATTENTION_HEADS: "GP101",
@@ -26,6 +27,7 @@ RULE_CODES = {
     Rule.QUANTIZATION: "GP112",
     Rule.TOO_OLD: "GP113",
     Rule.SLICES: "GP308",
+    Rule.ARGUMENTS: "GP330",
 }
 LACK_CODES = {
     Lack.CLAIM: "GP202",
@@ -36,6 +38,10 @@ LACK_CODES = {
     Lack.USEFUL_CONTEXT: "GP206",
     Lack.CERTAINTY: "GP207",
 }
+
+
+BY_REQUESTS = (Lack.KV_FOR_CONCURRENCY, Lack.CERTAINTY)
+"""What fewer requests at once may mend."""
 
 
 def shape_of(assessment: Assessment) -> dict[str, Any]:
@@ -169,11 +175,13 @@ def shortfall(assessment: Assessment, devices: Sequence[Device], subject: dict[s
             "kv_cache_low_bytes": rank.kv_cache_low,
             "line": assessment.memory.engine.error,
         }
+        if short.lack in BY_REQUESTS:
+            figures["reached"] = reached(assessment.memory, short.concurrency)
     return Fact(code=LACK_CODES[short.lack], severity=Severity.ERROR, subject=subject, figures=figures)
 
 
 def broken_rule(assessment: Assessment, subject: dict[str, Any]) -> Fact:
-    """GP101–GP110: the model cannot be built with these sizes."""
+    """GP101–GP110, GP330: the model cannot be built with these sizes, or the arguments not be given with them."""
     violation = assessment.violations[0]
     return Fact(
         code=RULE_CODES[violation.rule],
@@ -185,6 +193,7 @@ def broken_rule(assessment: Assessment, subject: dict[str, Any]) -> Fact:
             "value": violation.value,
             "ranks": violation.ranks,
             "line": violation.line,
+            **({} if violation.hint is None else {"hint": violation.hint}),
         },
     )
 

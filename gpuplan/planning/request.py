@@ -1,7 +1,7 @@
 """What the planner is asked: a fleet, a model, a workload and an engine version, all values."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuplan.domain.fleet import Fleet
@@ -37,3 +37,11 @@ class PlanRequest:
     """What earlier starts measured; none where they are to be ignored."""
     echo: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     """The request as the caller wants it repeated in the plan."""
+
+
+def with_offload(request: PlanRequest, gib: int) -> PlanRequest:
+    """The request with so many GiB of weights per GPU left in host memory by the plan (S4.3); 0 changes nothing."""
+    if not gib:
+        return request
+    engine = replace(request.workload.engine, cpu_offload_gb=float(gib))
+    return replace(request, workload=replace(request.workload, engine=engine))

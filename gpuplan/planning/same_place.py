@@ -10,7 +10,7 @@ from gpuplan.domain.fleet import Gpu, Host
 from gpuplan.domain.plan import Candidate, Parallelism, PlacedGpu, PlacedHost
 from gpuplan.planning.judge import Judge
 from gpuplan.planning.offers import HostOffer, Offer, supply_of
-from gpuplan.planning.request import PlanRequest
+from gpuplan.planning.request import PlanRequest, with_offload
 from gpuplan.planning.strategies.manual import Groups, judged, together
 
 
@@ -22,6 +22,7 @@ def candidate_at(
     `Parallelism.data` replicas are evaluated one by one; their order is kept, and the candidate is worth what the
     worst of them is.
     """
+    request = with_offload(request, max((host.cpu_offload_gib for host in placement), default=0))
     judge = Judge(request)
     offered = _offers(request)
     hosts = {host.name: host for host in request.fleet.hosts}

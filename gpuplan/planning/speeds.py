@@ -9,7 +9,7 @@ from gpuplan.domain.throughput import NoThroughput, Throughput
 from gpuplan.engine.links import Topology
 from gpuplan.engine.throughput import Serving, throughput
 from gpuplan.planning.ranking import ranked
-from gpuplan.planning.request import PlanRequest, no_cards
+from gpuplan.planning.request import PlanRequest, no_cards, with_offload
 
 Answer = Throughput | NoThroughput
 ACTIVE = "ACTIVE"
@@ -72,7 +72,7 @@ class Speeds:
         return throughput(
             Serving(
                 profile=self.request.profile,
-                engine=workload.engine,
+                engine=with_offload(self.request, candidate.placement[0].cpu_offload_gib).workload.engine,
                 version=self.request.version,
                 parallelism=shape,
                 together=self.request.profile.expert_count > 0 and workload.engine.data_parallel_size > 1,

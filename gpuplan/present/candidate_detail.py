@@ -12,9 +12,11 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.plan import Candidate, Plan, StrategyResult, Verdict
 from gpuplan.present.capacity_curve import chart_lines, table_lines
 from gpuplan.present.command_lines import deploy_words
+from gpuplan.present.cost_words import cost_parts
 from gpuplan.present.document import Line, Lines, Role, Span, line, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.folding import Key, Part, fitted, indented
+from gpuplan.present.layout_words import layout_table
 from gpuplan.present.numbers import count, gib, gpu_range, listed, times, tokens
 from gpuplan.present.placement_text import (
     bar_lines,
@@ -86,6 +88,7 @@ def detail(
         return fitted((*parts, *refusals, *remedies, *_about_plan(plan, width)), width)
     fits = candidate.verdict is Verdict.FITS
     memory = [*_memory(candidate, width), *_capacity(candidate, width), *_speed(candidate, width)]
+    memory += _cost(candidate, width)
     trouble = [*_findings(candidate, width), *refusals, *remedies]
     parts += [*memory, *trouble] if fits else [*trouble, *memory]
     parts += _terms(plan, candidate, width)
@@ -226,7 +229,7 @@ def _finding_section(key: Key, title: str, facts: Sequence[Fact], width: int, *,
 def _finding(key: Key, number: int, fact: Fact, width: int) -> Part:
     """Headline; evidence and the way out below it."""
     finding = word(fact)
-    below: list[Line] = []
+    below: list[Line] = list(layout_table(finding.figures, width)) if "layouts" in finding.figures else []
     for reason in finding.because:
         below += wrapped(reason, width, first="      because ", role=Role.DIM)
     if finding.hint:
@@ -267,6 +270,13 @@ def _speed(candidate: Candidate, width: int) -> Iterator[Part]:
     if parts:
         title = _title("Tokens per second", "an estimate; Enter opens what it rests on", width=width)
         yield Part(key=("speed",), lines=title, below=parts, is_open=True)
+
+
+def _cost(candidate: Candidate, width: int) -> Iterator[Part]:
+    parts = cost_parts(candidate, width)
+    if parts:
+        title = _title("Cost and energy", "by the inventory; Enter opens what it rests on", width=width)
+        yield Part(key=("cost",), lines=title, below=parts, is_open=True)
 
 
 # ---------------------------------------------------------------------- terms and curve

@@ -110,6 +110,7 @@ def accelerators_document(accelerators: Sequence[Accelerator]) -> list[dict[str,
             "link": item.link,
             "link_bytes_per_second": item.link_bytes_per_second,
             "unified": item.unified,
+            "tdp_watts": item.tdp_watts,
             "aliases": list(item.aliases),
             "source": item.source,
         }

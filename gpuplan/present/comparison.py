@@ -7,6 +7,7 @@ from itertools import zip_longest
 from gpuplan.domain.plan import Candidate, PlacedGpu
 from gpuplan.domain.throughput import Throughput
 from gpuplan.present.capacity_curve import short_length
+from gpuplan.present.cost_words import amount
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, width_of, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import count, gib, gpu_range, times
@@ -59,6 +60,7 @@ def comparison(a: Candidate, b: Candidate) -> tuple[Block, ...]:
         blocks.append(Block(title=_ranks(first, second), rows=tuple(_terms(first, second))))
     blocks.append(Block(title="capacity", rows=tuple(_capacity(a, b))))
     blocks.append(Block(title="tokens per second (estimated)", rows=tuple(_speed(a, b))))
+    blocks.append(Block(title="cost and energy", rows=tuple(_cost(a, b))))
     blocks.append(Block(title="score (compared in this order)", rows=tuple(_score(a, b))))
     return tuple(block for block in blocks if block.rows)
 
@@ -247,6 +249,36 @@ def _rate(name: str, a: float | None, b: float | None) -> Row:
     return Row(
         name=name, a="–" if a is None else rate(a), b="–" if b is None else rate(b), difference=difference
     )
+
+
+def _cost(a: Candidate, b: Candidate) -> Iterator[Row]:
+    one, other = _costs(a), _costs(b)
+    for name in dict.fromkeys((*one, *other)):
+        first, second = one.get(name), other.get(name)
+        difference = ""
+        if first is not None and second is not None:
+            less = amount(abs(second - first))
+            difference = "±0" if amount(first) == amount(second) else ("+" if second > first else "−") + less
+        yield Row(
+            name=name,
+            a="–" if first is None else amount(first),
+            b="–" if second is None else amount(second),
+            difference=difference,
+        )
+
+
+def _costs(candidate: Candidate) -> dict[str, float]:
+    cost = candidate.cost
+    if cost is None:
+        return {}
+    found = {}
+    if cost.money is not None:
+        found[f"{cost.money.currency} an hour"] = cost.money.per_hour
+    if cost.energy is not None:
+        found["kilowatts"] = cost.energy.kilowatts
+    if cost.tokens and cost.tokens[0].money is not None and cost.money is not None:
+        found[f"{cost.money.currency} a million output tokens"] = cost.tokens[0].money.value
+    return found
 
 
 def _score(a: Candidate, b: Candidate) -> Iterator[Row]:

@@ -36,6 +36,7 @@ from gpuplan.domain.deployment import (
     Prediction,
 )
 from gpuplan.domain.fact import Fact
+from gpuplan.domain.plan import Eviction
 from gpuplan.domain.secret_text import masked, masked_words
 from gpuplan.present.plan_document import FindingDocument, finding_document, plain
 
@@ -227,7 +228,9 @@ def load_document(load: Load) -> LoadDocument:
     )
 
 
-def dry_run_document(spec: DeploymentSpec, replaced: Sequence[Member] = ()) -> dict[str, Any]:
+def dry_run_document(
+    spec: DeploymentSpec, replaced: Sequence[Member] = (), evicts: Sequence[Eviction] = ()
+) -> dict[str, Any]:
     """`deploy --dry-run -o json`: what would be done in which order, what Docker would be told, and the same by hand."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -238,11 +241,21 @@ def dry_run_document(spec: DeploymentSpec, replaced: Sequence[Member] = ()) -> d
         "vllm_version": spec.vllm_version,
         "endpoints": [server.endpoint for server in spec.servers],
         "predicted": plain(predicted_document(spec.predicted)),
+        **({"evicts": [_eviction(one) for one in evicts]} if evicts else {}),
         "steps": [_step(step) for step in steps(spec, replaced)],
         "containers": [_container(container) for container in spec.containers],
         "injected": list(masked_words(spec.injected)),
         "notes": list(spec.notes),
         "request": plain(spec.request),
+    }
+
+
+def _eviction(eviction: Eviction) -> dict[str, Any]:
+    return {
+        "deployment": eviction.deployment,
+        "gpus": [{"host": host, "index": index, "bytes": size} for host, index, size in eviction.gpus],
+        "running_requests": eviction.running_requests,
+        "keep_alive_seconds": eviction.keep_alive_seconds,
     }
 
 

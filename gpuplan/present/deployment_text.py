@@ -22,16 +22,21 @@ from gpuplan.deploying.steps import (
     steps,
 )
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, Member, Prediction
+from gpuplan.domain.plan import Eviction
 from gpuplan.domain.secret_text import masked_words
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, width_of, wrapped
+from gpuplan.present.eviction_text import evictions_text
 from gpuplan.present.numbers import count, gib, gpu_range, listed, times, tokens
 from gpuplan.units import plural
 
 
-def dry_run_text(spec: DeploymentSpec, width: int, replaced: Sequence[Member] = ()) -> Lines:
+def dry_run_text(
+    spec: DeploymentSpec, width: int, replaced: Sequence[Member] = (), evicts: Sequence[Eviction] = ()
+) -> Lines:
     """What `deploy` would do, in lines of at most `width` cells; a command's words are never broken."""
     return (
         *_header(spec, width),
+        *evictions_text(evicts, width),
         EMPTY,
         *_steps(spec, replaced, width),
         EMPTY,
@@ -41,14 +46,16 @@ def dry_run_text(spec: DeploymentSpec, width: int, replaced: Sequence[Member] = 
     )
 
 
-def confirm_text(spec: DeploymentSpec, replaces: Sequence[Member], width: int) -> Lines:
+def confirm_text(
+    spec: DeploymentSpec, replaces: Sequence[Member], width: int, evicts: Sequence[Eviction] = ()
+) -> Lines:
     """What somebody is asked to agree to: what starts where, what stops for it, and what to know beforehand."""
     stopped: list[Line] = []
     if replaces:
         names = listed([f"{member.host}:{member.container}" for member in replaces], most=4)
         text = f"stops {names} unless that is what is asked for; it runs again if the new one does not serve"
         stopped += wrapped(text, width, first="  ", role=Role.WARNING)
-    return (*_header(spec, width), *stopped, *_notes(spec, width))
+    return (*_header(spec, width), *evictions_text(evicts, width), *stopped, *_notes(spec, width))
 
 
 def steps_text(spec: DeploymentSpec, replaces: Sequence[Member], width: int) -> Lines:

@@ -25,7 +25,7 @@ from gpuplan.domain.secret_text import masked
 from gpuplan.present.deployment_document import SCHEMA_VERSION, member_document
 from gpuplan.present.document import padded, visible, width_of
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import listed, percent
+from gpuplan.present.numbers import listed, percent, span
 from gpuplan.present.plan_document import finding_document, plain
 from gpuplan.units import GIB, KIB, MIB, plural
 
@@ -99,6 +99,7 @@ def _told(at: At) -> tuple[str | None, str] | None:
 
 PHASE_NAMES = {
     Phase.CONNECT: "connect",
+    Phase.CAPACITY: "wait for room",
     Phase.LOCK: "lock",
     Phase.COMPARE: "compare with the plan",
     Phase.PREFLIGHT: "preflight",
@@ -178,18 +179,6 @@ def undone_words(event: Undone) -> str:
 def headline(fact: Fact) -> str:
     """A fact's first sentence with its code."""
     return f"{masked(word(fact).headline)} [{fact.code}]"
-
-
-def span(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h`."""
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f} s"
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
 
 
 def event_document(at: At) -> dict[str, Any]:

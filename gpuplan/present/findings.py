@@ -6,13 +6,19 @@ from typing import Any
 
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.present import (
+    argument_findings,
     deploy_findings_changes,
     deploy_findings_order,
+    deploy_findings_room,
     division_findings,
     host_findings,
+    last_resort_findings,
+    layout_words,
     learn_findings,
     memory_findings,
+    packing_findings,
     shared_findings,
+    split_findings,
 )
 from gpuplan.present.deploy_findings_bringing import WORDS as BRINGING_WORDS
 from gpuplan.present.deploy_findings_diagnosis import WORDS as DIAGNOSIS_WORDS
@@ -71,6 +77,9 @@ _BRIEF = {
     "GP206": "of KV cache for a useful context",
     "GP207": "at the safe end of the estimate",
     "GP302": "of host RAM",
+    "GP221": "of host RAM",
+    "GP222": "even with all layers in host memory",
+    "GP234": "even with all stopped",
 }
 
 
@@ -110,9 +119,19 @@ def _kv_context(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words
 def _kv_concurrency(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"{place(subject)}: {plural(figures['concurrency'], 'request')} of {tokens(figures['context'])} need {gib(figures['need_bytes'])} of KV cache, there is {gib(figures['have_bytes'])}, short by {gib(figures['gap_bytes'])}",
-        ("the engine would start, but queue or preempt some of these requests",),
+        (f"{_reached(figures)}: the engine would start, but queue or preempt the others",),
         "ask for fewer requests at once (--concurrency) or a shorter --context",
     )
+
+
+def _reached(figures: Mapping[str, Any]) -> str:
+    """How many of the requests the placement holds; plans saved before it was counted do not tell."""
+    held = figures.get("reached")
+    if held is None:
+        return "some of these requests have no room"
+    if not held:
+        return f"counted down from {figures['concurrency']}, not even one of these requests fits for certain"
+    return f"counted down from {figures['concurrency']}, {held} of these requests fit at once"
 
 
 def _useful(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
@@ -128,7 +147,10 @@ def _useful(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
 def _uncertain(subject: Mapping[str, Any], figures: Mapping[str, Any]) -> Words:
     return (
         f"{place(subject)}: too close to call: {gib(figures['need_bytes'])} of KV cache are needed, between {gib(figures['have_bytes'])} and {gib(figures.get('kv_cache_bytes'))} is left",
-        ("activation, CUDA graphs and driver memory are predicted as a range; the safe end does not fit",),
+        (
+            "activation, CUDA graphs and driver memory are predicted as a range; the safe end does not fit",
+            *((_reached(figures),) if figures["concurrency"] > 1 else ()),
+        ),
         f"--context {max(1, int(figures['context'] * 0.95))} or a little less load makes it safe",
     )
 
@@ -315,13 +337,19 @@ _WORDS: dict[str, Worder] = {
     "GP501": _unknown_architecture,
     "GP502": _assumption,
     "GP503": _notice,
+    **argument_findings.WORDS,
     **division_findings.WORDS,
+    **last_resort_findings.WORDS,
     **learn_findings.WORDS,
     **memory_findings.WORDS,
+    **packing_findings.WORDS,
     **shared_findings.WORDS,
+    **split_findings.WORDS,
+    **layout_words.WORDS,
     **host_findings.WORDS,
     **deploy_findings_changes.WORDS,
     **deploy_findings_order.WORDS,
+    **deploy_findings_room.WORDS,
     **LIFECYCLE_WORDS,
     **BRINGING_WORDS,
     **DIAGNOSIS_WORDS,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.domain.fleet import Fleet, Gpu, GpuProcess, Host, HostStatus
+from gpuplan.domain.tariff import Power, Price
 from gpuplan.present.document import Line, Lines, Role, Span, line, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import gib, gpu_range
@@ -22,7 +23,7 @@ class FleetChange:
 
     host: str
     kind: str
-    """host, gpu, memory, process, ram, software, container, disk, condition"""
+    """host, gpu, memory, process, ram, software, container, disk, condition, tariff"""
     words: str
     gpu: int | None = None
     change_bytes: int | None = None
@@ -110,6 +111,7 @@ def _host(before: Host, after: Host) -> Iterator[FleetChange]:
     yield from _containers(before, after)
     yield from _disks(before, after)
     yield from _conditions(before, after)
+    yield from _tariff(before, after)
 
 
 def _key(gpu: Gpu) -> str:
@@ -243,3 +245,30 @@ def _conditions(before: Host, after: Host) -> Iterator[FleetChange]:
         if headline not in now:
             words = f"over: {headline} [{fact.code}]"
             yield FleetChange(host=after.name, kind="condition", words=words, role=Role.GOOD)
+
+
+TARIFF: tuple[tuple[str, Callable[[Price, Power], float | str | None]], ...] = (
+    ("price of a GPU-hour", lambda price, _: price.gpu_hour),
+    ("price of an hour of the host", lambda price, _: price.host_hour),
+    ("currency", lambda price, _: price.currency),
+    ("watts of a GPU", lambda _, power: power.gpu_watts),
+    ("watts of the host", lambda _, power: power.host_watts),
+    ("price of a kilowatt-hour", lambda _, power: power.kwh_price),
+    ("PUE", lambda _, power: power.pue),
+)
+
+
+def _tariff(before: Host, after: Host) -> Iterator[FleetChange]:
+    """What the inventory says the host costs and draws."""
+    if before.tariff == after.tariff:
+        return
+    then, now = ((host.tariff.price or Price(), host.tariff.power or Power()) for host in (before, after))
+    for name, value in TARIFF:
+        earlier, later = value(*then), value(*now)
+        if earlier != later:
+            words = f"{name}: {_given(earlier)} → {_given(later)}"
+            yield FleetChange(host=after.name, kind="tariff", words=words)
+
+
+def _given(value: float | str | None) -> str:
+    return "not given" if value is None else value if isinstance(value, str) else f"{value:g}"

@@ -54,3 +54,15 @@ def gpu_range(indexes: list[int] | tuple[int, ...]) -> str:
 def gigabits(bits_per_second: int) -> str:
     """`100 Gbit/s`."""
     return f"{bits_per_second / 1e9:g} Gbit/s"
+
+
+def span(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")

@@ -39,6 +39,8 @@ class PlacedHostDocument:
     gpus: tuple[PlacedGpuDocument, ...]
     ram_claim_bytes: int
     driver_version: str | None
+    cpu_offload_gib: int
+    """GiB of weights that the plan leaves in host memory for each GPU; 0 also where the user decided it."""
 
 
 def placed_host(host: PlacedHost) -> PlacedHostDocument:
@@ -49,6 +51,7 @@ def placed_host(host: PlacedHost) -> PlacedHostDocument:
         gpus=tuple(_placed_gpu(gpu) for gpu in host.gpus),
         ram_claim_bytes=host.ram_claim_bytes,
         driver_version=host.driver_version,
+        cpu_offload_gib=host.cpu_offload_gib,
     )
 
 

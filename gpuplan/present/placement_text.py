@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
-from gpuplan.domain.plan import Candidate, PlacedGpu
+from gpuplan.domain.plan import Candidate, Parallelism, PlacedGpu
 from gpuplan.domain.secret_text import MASK, masked_words
+from gpuplan.present.cost_words import cost_lines
 from gpuplan.present.document import Line, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.holdings import held_lines, is_shown
@@ -17,7 +18,11 @@ from gpuplan.units import GIB
 
 def shape_words(candidate: Candidate) -> str:
     """`TP2`, `TP8·PP2`, `TP8·EP`, with the number of replicas in front."""
-    parallelism = candidate.parallelism
+    return parallelism_words(candidate.parallelism)
+
+
+def parallelism_words(parallelism: Parallelism) -> str:
+    """The same of a shape alone."""
     words = [f"TP{parallelism.tensor}"]
     if parallelism.pipeline > 1:
         words.append(f"PP{parallelism.pipeline}")
@@ -28,11 +33,12 @@ def shape_words(candidate: Candidate) -> str:
 
 
 def candidate_lines(candidate: Candidate, width: int, *, findings: bool = True) -> Iterator[Line]:
-    """One bar per GPU, then the cache in tokens and requests, tokens per second, the candidate's own findings."""
+    """One bar per GPU, then the cache in tokens and requests, tokens per second, the cost, the candidate's own findings."""
     yield from bar_lines(candidate, width)
     yield from capacity_lines(candidate, width)
     if candidate.memory is not None:
         yield from throughput_lines(candidate, width)
+    yield from cost_lines(candidate, width)
     for fact in candidate.facts if findings and candidate.memory is not None else ():
         yield from finding_lines(word(fact), width)
 

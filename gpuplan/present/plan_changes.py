@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.domain.plan import Candidate, Plan, StrategyName, StrategyResult
+from gpuplan.present.cost_words import amount
 from gpuplan.present.document import Lines, Role, wrapped
 from gpuplan.present.numbers import count, gib, gpu_range, listed, times
 from gpuplan.present.placement_text import shape_words
@@ -35,7 +36,7 @@ def plan_changes(
     earlier = next((one for one in before.strategies if one.strategy is result.strategy), None)
     if before.model["name"] != after.model["name"]:
         return (Change(key="model", words=f"model {before.model['name']} → {after.model['name']}"),)
-    changes = list(_request(before.request, after.request))
+    changes = list(asked_changes(before.request, after.request))
     if earlier is not None:
         changes += _strategy(earlier, result, choice)
     if before.recommended != after.recommended:
@@ -53,7 +54,8 @@ def change_lines(changes: Sequence[Change], width: int) -> Lines:
     )
 
 
-def _request(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+def asked_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """Of what was asked, key by key."""
     for key in dict.fromkeys((*before, *after)):
         then, now = before.get(key), after.get(key)
         if then != now and key not in NOT_COMPARED:
@@ -93,12 +95,13 @@ def _strategy(
 def _same(candidates: tuple[Candidate, ...], now: Candidate, index: int) -> Candidate:
     """The candidate of the same GPUs and sizes, else that of the same place in the list, else the first."""
     for one in candidates:
-        if _same_place(one, now):
+        if same_place(one, now):
             return one
     return candidates[index] if index < len(candidates) else candidates[0]
 
 
-def _same_place(one: Candidate, other: Candidate) -> bool:
+def same_place(one: Candidate, other: Candidate) -> bool:
+    """Whether two candidates are the same shape on the same GPUs."""
     return (
         one.parallelism == other.parallelism
         and len(one.placement) == len(other.placement)
@@ -131,6 +134,18 @@ def candidate_changes(before: Candidate, after: Candidate) -> Iterator[Change]:
         yield from _size("KV cache", poorest_then.kv_cache_bytes, poorest.kv_cache_bytes)
         yield from _size("headroom", poorest_then.headroom_bytes, poorest.headroom_bytes)
     yield from _claims(before, after)
+    yield from _cost(before, after)
+
+
+def _cost(before: Candidate, after: Candidate) -> Iterator[Change]:
+    then, now = (
+        f"{amount(one.cost.money.per_hour)} {one.cost.money.currency}"
+        if one.cost is not None and one.cost.money is not None
+        else None
+        for one in (before, after)
+    )
+    if then is not None and now is not None and then != now:
+        yield Change(key="cost", words=f"an hour costs {then} → {now}")
 
 
 def _claims(before: Candidate, after: Candidate) -> Iterator[Change]:
@@ -178,6 +193,7 @@ def _count(name: str, before: int, after: int) -> Iterator[Change]:
 
 
 def _times(name: str, before: float, after: float) -> Iterator[Change]:
+    before, after = round(before, 3), round(after, 3)  # as a saved plan has them
     if times(before) != times(after):
         sign = "+" if after > before else "−"
         words = f"{name} {times(before)} → {times(after)} ({sign}{times(abs(after - before))})"

@@ -10,9 +10,10 @@ from typing import Any
 
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
-from gpuplan.domain.plan import Candidate, FunnelStep, Plan, Remedy, StrategyResult
+from gpuplan.domain.plan import Candidate, Eviction, FunnelStep, Plan, Remedy, StrategyResult
 from gpuplan.domain.secret_text import masked_words
 from gpuplan.domain.throughput import NoThroughput
+from gpuplan.present.cost_document import CostDocument, cost_document
 from gpuplan.present.findings import word
 from gpuplan.present.placement_document import PlacedHostDocument, placed_host
 from gpuplan.present.remedies import word_remedy
@@ -112,6 +113,26 @@ class EngineDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class FreedDocument:
+    """What comes back on one GPU."""
+
+    host: str
+    index: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class EvictionDocument:
+    """A deployment to be stopped first."""
+
+    deployment: str
+    gpus: tuple[FreedDocument, ...]
+    running_requests: int | None
+    """In flight or waiting; null: it did not tell."""
+    keep_alive_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CandidateDocument:
     """One placement."""
 
@@ -129,11 +150,15 @@ class CandidateDocument:
     throughput: ThroughputDocument | None
     throughput_unknown: str | None
     """Why there is no estimate; null where there is one, and for what cannot run."""
+    cost: CostDocument | None
+    """By the prices and the power of the inventory; null where it has none."""
     engine: EngineDocument
     vllm_args: tuple[str, ...]
     env: Mapping[str, str]
     score: Mapping[str, Any]
     findings: tuple[FindingDocument, ...]
+    evicts: tuple[EvictionDocument, ...]
+    """Deployments of gpuplan's to stop before it starts; empty but for the strategy `evict`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -280,6 +305,7 @@ def candidate_document(candidate: Candidate) -> CandidateDocument:
         throughput_unknown=candidate.throughput.reason
         if isinstance(candidate.throughput, NoThroughput)
         else None,
+        cost=cost_document(candidate.cost),
         engine=EngineDocument(
             starts=candidate.engine.starts,
             error=candidate.engine.error,
@@ -289,6 +315,16 @@ def candidate_document(candidate: Candidate) -> CandidateDocument:
         env=dict(candidate.env),
         score=plain(candidate.score),
         findings=tuple(finding_document(fact) for fact in candidate.facts),
+        evicts=tuple(_eviction(one) for one in candidate.evicts),
+    )
+
+
+def _eviction(one: Eviction) -> EvictionDocument:
+    return EvictionDocument(
+        deployment=one.deployment,
+        gpus=tuple(FreedDocument(host=host, index=index, bytes=size) for host, index, size in one.gpus),
+        running_requests=one.running_requests,
+        keep_alive_seconds=one.keep_alive_seconds,
     )
 
 

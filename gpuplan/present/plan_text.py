@@ -6,13 +6,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuplan.domain.fact import Fact
-from gpuplan.domain.plan import Candidate, FunnelStep, Plan, Verdict
+from gpuplan.domain.plan import Candidate, FunnelStep, Plan, StrategyName, Verdict
+from gpuplan.present.command_lines import deploy_words
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, visible, wrapped
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import count, gib, listed, tokens
-from gpuplan.present.placement_text import candidate_lines, command_lines
+from gpuplan.present.placement_text import candidate_lines, command_lines, pasteable, quoted
 from gpuplan.present.refusal_text import finding_lines, refusal_lines, remedy_lines
-from gpuplan.present.strategy_table import NAMES, VERDICTS, answer_line, left_out_words, table_lines
+from gpuplan.present.strategy_table import (
+    NAMES,
+    VERDICTS,
+    answer_line,
+    evicting,
+    left_out_words,
+    room_words,
+    table_lines,
+)
 from gpuplan.units import plural
 
 
@@ -23,7 +32,7 @@ def plan_text(plan: Plan, width: int) -> Lines:
     if best is not None:
         lines += [*_recommendation(plan, best, width), EMPTY]
     else:
-        lines += _not_asked_for(plan, width)
+        lines += [*_not_asked_for(plan, width), *_room(plan, width)]
     lines += _refusals(plan, width)
     lines += _facts(plan.facts, width)
     return tuple(lines)
@@ -87,6 +96,19 @@ def _not_asked_for(plan: Plan, width: int) -> Iterator[Line]:
     if text is not None:
         yield from wrapped(text, width, role=Role.WARNING)
         yield EMPTY
+
+
+def _room(plan: Plan, width: int) -> Iterator[Line]:
+    """Whose stop would make room, and the command that asks for it."""
+    text, candidate = room_words(plan), evicting(plan)
+    if text is None or candidate is None:
+        return
+    yield from wrapped(text, width, role=Role.WARNING)
+    for fact in candidate.facts:
+        yield from finding_lines(word(fact), width)
+    asked = [*(plan.request.get("strategies") or ()), StrategyName.EVICT.value]
+    yield from pasteable(tuple(quoted(deploy_words({**plan.request, "strategies": asked}))), width)
+    yield EMPTY
 
 
 def _recommended(plan: Plan) -> Candidate | None:

@@ -8,6 +8,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.plan import Remedy
 from gpuplan.present.document import Line, Role, Span, line, wrapped
 from gpuplan.present.findings import Finding, word
+from gpuplan.present.layout_words import layout_table
 from gpuplan.present.numbers import listed
 from gpuplan.present.remedies import word_remedy
 from gpuplan.units import plural
@@ -21,6 +22,8 @@ def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
     """Headline with its code, because, hint."""
     role = SEVERITIES[finding.severity]
     yield from wrapped(f"{finding.headline} [{finding.code}]", width, first="  ", rest="    ", role=role)
+    if "layouts" in finding.figures:
+        yield from layout_table(finding.figures, width)
     for reason in finding.because:
         yield from wrapped(reason, width, first="    because ", role=Role.DIM)
     if finding.hint:

@@ -1,11 +1,17 @@
 """A page per finding code: what it means, why it matters, what to do, where the rule comes from."""
 
 from gpuplan.present import (
+    argument_findings,
     deploy_rulebook_changes,
     deploy_rulebook_order,
+    deploy_rulebook_room,
     host_rulebook,
+    last_resort_findings,
+    layout_words,
     learn_findings,
+    packing_findings,
     shared_findings,
+    split_findings,
 )
 from gpuplan.present.deploy_rulebook_bringing import PAGES as BRINGING_PAGES
 from gpuplan.present.deploy_rulebook_diagnosis import PAGES as DIAGNOSIS_PAGES
@@ -398,10 +404,16 @@ PAGES: dict[str, Page] = {
     for page in (
         *_PAGES,
         *host_rulebook.PAGES,
+        *last_resort_findings.PAGES,
         *learn_findings.PAGES,
+        *packing_findings.PAGES,
+        *argument_findings.PAGES,
         *shared_findings.PAGES,
+        *split_findings.PAGES,
+        *layout_words.PAGES,
         *deploy_rulebook_changes.PAGES,
         *deploy_rulebook_order.PAGES,
+        *deploy_rulebook_room.PAGES,
         *LIFECYCLE_PAGES,
         *BRINGING_PAGES,
         *DIAGNOSIS_PAGES,

@@ -29,16 +29,16 @@ from gpuplan.present.event_words import (
     headline,
     member_words,
     milestone_words,
-    span,
     transfer_words,
     undone_words,
 )
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import gpu_range
+from gpuplan.present.numbers import gpu_range, span
 from gpuplan.present.outcome_text import ROLES, outcome_text
 from gpuplan.present.refusal_text import finding_lines
 
-ORDER = tuple(phase for phase in Phase if phase not in {Phase.CONNECT, Phase.UNDO, Phase.STOP, Phase.CLEAN})
+_ELSEWHERE = {Phase.CONNECT, Phase.CAPACITY, Phase.UNDO, Phase.STOP, Phase.CLEAN}
+ORDER = tuple(phase for phase in Phase if phase not in _ELSEWHERE)
 """Phases a deploy is known by, in the order it passes through them."""
 DONE, NOW, LATER, BROKEN = "■", "▶", "□", "▲"
 SAME = "GP811"

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from gpuplan.domain.deployment import DeploymentSpec, Member
 from gpuplan.domain.fact import Fact, Severity
-from gpuplan.domain.plan import Plan
+from gpuplan.domain.plan import Eviction, Plan
 from gpuplan.domain.secret_text import masked
 from gpuplan.present.deployment_text import confirm_text, steps_text
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, visible, wrapped
 from gpuplan.present.event_words import PHASE_NAMES
+from gpuplan.present.eviction_text import evicts_words
 from gpuplan.present.findings import word
 from gpuplan.present.numbers import listed
 from gpuplan.present.plan_text import plan_text
@@ -31,13 +32,19 @@ _NEEDS_PERSON = {
 
 
 def agreement_text(
-    spec: DeploymentSpec, replaces: Sequence[Member], facts: Sequence[Fact], width: int
+    spec: DeploymentSpec,
+    replaces: Sequence[Member],
+    facts: Sequence[Fact],
+    width: int,
+    *,
+    evicts: Sequence[Eviction] = (),
+    evicted: Sequence[Member] = (),
 ) -> Lines:
     """What somebody is asked to agree to: where, what, what to know beforehand, then every step in its order."""
-    lines: list[Line] = [*confirm_text(spec, replaces, width)]
+    lines: list[Line] = [*confirm_text(spec, replaces, width, evicts)]
     for fact in facts:
         lines += finding_lines(word(fact), width)
-    return (*lines, EMPTY, *steps_text(spec, replaces, width))
+    return (*lines, EMPTY, *steps_text(spec, (*evicted, *replaces), width))
 
 
 def worth_repeating(facts: Sequence[Fact]) -> tuple[Fact, ...]:
@@ -52,6 +59,11 @@ def replaces_words(replaces: Sequence[Member]) -> str:
     if running:
         return f"stops {plural(len(running), 'container')} that {'runs' if len(running) == 1 else 'run'} now"
     return f"replaces {plural(len(replaces), 'container')}" if replaces else ""
+
+
+def stops_words(evicts: Sequence[Eviction], replaces: Sequence[Member]) -> str:
+    """What ends for it: other deployments, and what it replaces; empty where nothing does."""
+    return "; ".join(words for words in (evicts_words(evicts), replaces_words(replaces)) if words)
 
 
 def refused_text(

@@ -6,7 +6,7 @@ from gpuplan.domain.fact import Severity
 from gpuplan.domain.plan import Candidate, Plan, StrategyName, StrategyResult, Verdict
 from gpuplan.present.document import Line, Lines, Role, Span, line, padded, visible, wrapped
 from gpuplan.present.findings import brief
-from gpuplan.present.numbers import count, gpu_range, times
+from gpuplan.present.numbers import count, gpu_range, listed, times
 from gpuplan.present.placement_text import shape_words
 from gpuplan.present.refusal_text import closest
 
@@ -25,6 +25,8 @@ VERDICTS = {
     Verdict.NO_FIT: ("✗ no fit", Role.BAD),
     Verdict.SKIPPED: ("– skipped", Role.DIM),
 }
+LAST_RESORTS = frozenset({StrategyName.OFFLOAD, StrategyName.EVICT})
+"""Where something fits whole they are no news."""
 RECOMMENDED = "●"
 """In front of the recommended candidate."""
 NARROWEST_PLACE = 12
@@ -71,10 +73,22 @@ def where(candidate: Candidate) -> str:
     )
 
 
+def rows_of(plan: Plan) -> tuple[StrategyResult, ...]:
+    """The strategies that have a row: offload and eviction where they were looked at or asked for. JSON has all."""
+    asked = set(plan.request.get("strategies") or ())
+    return tuple(
+        result
+        for result in plan.strategies
+        if result.strategy not in LAST_RESORTS
+        or result.verdict is not Verdict.SKIPPED
+        or result.strategy.value in asked
+    )
+
+
 def table_lines(plan: Plan, width: int) -> Iterator[Line]:
-    """The header and every strategy."""
+    """The header and a row of each strategy."""
     yield table_header(width)
-    for result in plan.strategies:
+    for result in rows_of(plan):
         yield from strategy_lines(result, width)
 
 
@@ -90,6 +104,9 @@ def answer_line(plan: Plan) -> Line:
     left_out = left_out_words(plan)
     if left_out is not None:
         return line(Span(left_out, Role.WARNING))
+    room = room_words(plan)
+    if room is not None:
+        return line(Span(room, Role.WARNING))
     if any(result.verdict is Verdict.OVERCOMMIT for result in plan.strategies):
         return line(Span("Nothing fits; the selection can only be overcommitted", Role.WARNING))
     return line(Span("Nothing fits", Role.BAD))
@@ -97,12 +114,33 @@ def answer_line(plan: Plan) -> Line:
 
 def left_out_words(plan: Plan) -> str | None:
     """Why nothing is recommended although something fits: the strategies that were asked for do not."""
-    fitting = [NAMES[item.strategy] for item in plan.strategies if item.verdict is Verdict.FITS]
+    fitting = [
+        NAMES[item.strategy]
+        for item in plan.strategies
+        if item.verdict is Verdict.FITS and item.strategy is not StrategyName.EVICT
+    ]
     asked = plan.request.get("strategies") or ()
     if not (fitting and asked):
         return None
     options = " ".join(f"--strategy {name}" for name in asked)
     return f"Nothing is recommended: {options} leaves out what fits ({', '.join(fitting)})"
+
+
+def room_words(plan: Plan) -> str | None:
+    """Whose stop would make room where nothing fits beside what runs and nobody asked for that; None where nobody's."""
+    candidate = evicting(plan)
+    if plan.recommended is not None or candidate is None:
+        return None
+    names = listed([one.deployment for one in candidate.evicts])
+    return (
+        f"Nothing fits beside what runs; stopping {names} makes room (--strategy {StrategyName.EVICT.value})"
+    )
+
+
+def evicting(plan: Plan) -> Candidate | None:
+    """The placement that there would be once others are stopped."""
+    result = next((item for item in plan.strategies if item.strategy is StrategyName.EVICT), None)
+    return result.candidates[0] if result is not None and result.verdict is Verdict.FITS else None
 
 
 def _place(width: int) -> int:

@@ -7,9 +7,8 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.verification import ComparedFigure, Verification
 from gpuplan.present.deployment_text import prediction_words
 from gpuplan.present.document import EMPTY, Line, Lines, Role, Span, line, padded, visible, wrapped
-from gpuplan.present.event_words import span
 from gpuplan.present.findings import word
-from gpuplan.present.numbers import count, gpu_range
+from gpuplan.present.numbers import count, gpu_range, span
 from gpuplan.present.verify_findings import figure, name
 from gpuplan.units import GIB, plural
 

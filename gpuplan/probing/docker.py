@@ -12,7 +12,7 @@ from gpuplan.domain.fact import Fact, Severity
 from gpuplan.domain.host_facts import Docker, Image
 from gpuplan.probing import docker_images
 from gpuplan.probing.docker_access import COMMANDS, DockerAccess, SocketSeen, parse
-from gpuplan.probing.docker_containers import OUR_FILTER, container_names, our_containers
+from gpuplan.probing.docker_containers import OUR_FILTER, container_names, our_containers, servers
 from gpuplan.probing.json_values import items, mapping, text, texts
 from gpuplan.probing.output import NOT_RUN, Output
 from gpuplan.probing.tool_failure import one_line
@@ -66,6 +66,8 @@ class DockerReport:
     """Without a host in their subject; it is added when the report is assembled."""
     containers: tuple[tuple[str, str], ...] = ()
     """Id and name of every running container, by id: whose a process is."""
+    servers: tuple[tuple[str, str, int], ...] = ()
+    """Id, address and port of our containers that serve."""
 
 
 def access(outputs: Mapping[str, Output]) -> DockerAccess:
@@ -181,7 +183,12 @@ def report(
         for what, detail in dict(reversed(documents.unanswered)).items()
     ]
     names = container_names(_list(documents.running))
-    return DockerReport(docker=found, conditions=tuple(conditions), containers=tuple(sorted(names.items())))
+    return DockerReport(
+        docker=found,
+        conditions=tuple(conditions),
+        containers=tuple(sorted(names.items())),
+        servers=servers(_list(documents.ours)),
+    )
 
 
 def unreachable(failed: EngineFailed, way: DockerAccess) -> Fact:

@@ -4,23 +4,41 @@ Ours carry `io.gpuplan.managed=true` and say in labels what they were made for. 
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuplan.domain.host_facts import OurContainer
-from gpuplan.domain.labels import CLAIMS, DEPLOYMENT, GPUS, MANAGED, PORTS, RANK, ROLE
+from gpuplan.domain.labels import CLAIMS, DEPLOYMENT, ENDPOINT, GPUS, KEEP_ALIVE, MANAGED, PORTS, RANK, ROLE
 from gpuplan.probing.json_values import text, text_map, texts
 
 OUR_FILTER = json.dumps({"label": [f"{MANAGED}=true"]})
 """`filters` of `/containers/json`."""
+_URL = re.compile(
+    r"http://(?:(?P<plain>[\w.-]{1,255})|\[(?P<bracketed>[\da-fA-F:.]{2,45})\]):(?P<port>\d{1,5})/?"
+)
 _MOST_DIGITS = 6
 _MOST_BYTES = 2**62
+_MOST_SECONDS_DIGITS = 12
 
 
 def our_containers(listed: Iterable[Any]) -> tuple[OurContainer, ...]:
     """Entries of `/containers/json`, those without our label left out; by deployment, rank and name."""
     ours = (_ours(entry) for entry in listed if text_map(entry, "Labels").get(MANAGED) == "true")
     return tuple(sorted(ours, key=lambda each: (each.deployment, each.rank or 0, each.name)))
+
+
+def servers(listed: Iterable[Any]) -> tuple[tuple[str, str, int], ...]:
+    """Id, address and port of each of our containers that runs a server and is past its loading, by id."""
+    found = []
+    for entry in listed:
+        labels = text_map(entry, "Labels")
+        parts = _URL.fullmatch(labels.get(ENDPOINT, ""))
+        if labels.get(MANAGED) != "true" or parts is None or _ours(entry).loading:
+            continue
+        if text(entry, "State") == "running" and (identity := text(entry, "Id")):
+            found.append((identity, parts["plain"] or parts["bracketed"], int(parts["port"])))
+    return tuple(sorted(found))
 
 
 def container_names(listed: Iterable[Any]) -> dict[str, str]:
@@ -44,7 +62,15 @@ def _ours(entry: Mapping[str, Any]) -> OurContainer:
         claims=_claims(labels.get(CLAIMS, "")),
         loading=state == "running" and "(health: starting)" in text(entry, "Status"),
         ports=_ports(labels.get(PORTS, "")),
+        keep_alive_seconds=_seconds(labels.get(KEEP_ALIVE, "")),
     )
+
+
+def _seconds(label: str) -> int | None:
+    """Whole seconds, `-1` too; None for what makes no sense."""
+    digits = label.removeprefix("-")
+    whole = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_SECONDS_DIGITS
+    return int(label) if whole else None
 
 
 def _name(entry: Any) -> str:

@@ -39,8 +39,11 @@ from gpuplan.domain.events import (
     Undone,
 )
 from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.fleet import Basis
+from gpuplan.domain.plan import Holding, Owner
 
 Document = Mapping[str, Any]
+_HOLDING = frozenset(field.name for field in fields(Holding))
 Figures = TypeVar("Figures", Prediction, Load)
 DEPLOYMENT = "deployment"
 """The event's name of the last line."""
@@ -115,7 +118,9 @@ def read_fact(document: Document) -> Fact:
 
 
 def _frozen(value: Any) -> Any:
-    """JSON's arrays as the tuples they were."""
+    """JSON's arrays as the tuples they were, and who holds memory as what words are made of."""
+    if isinstance(value, dict) and value.keys() == _HOLDING:
+        return Holding(**{**value, "owner": Owner(value["owner"]), "basis": Basis(value["basis"])})
     if isinstance(value, dict):
         return {key: _frozen(item) for key, item in value.items()}
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from gpuplan.sources.documents import shown
-from gpuplan.sources.key_tables import Key, Kind, Schema, list_of, mapping_of, scalar, table, whole
+from gpuplan.sources.key_tables import Key, Kind, Schema, list_of, mapping_of, number, scalar, table, whole
 from gpuplan.units import MIB, parse_size
 
 MAX_GPUS = 256
@@ -127,6 +127,25 @@ GPUS = table(
         "memory": Key(MEMORY, "memory of each, for hardware `gpuplan gpus` does not list"),
     },
 )
+MONEY = number(0, 1e9)
+CURRENCY = _matching(r"[^\s0-9.,:/'\"\\-]{1,12}", "a currency: write for example USD")
+PRICE = table(
+    "PriceKeys",
+    {
+        "gpu_hour": Key(MONEY, "money an hour for each GPU taken"),
+        "host_hour": Key(MONEY, "money an hour for the host, shared by its GPUs"),
+        "currency": Key(CURRENCY, "of every price of the inventory, for example USD"),
+    },
+)
+POWER = table(
+    "PowerKeys",
+    {
+        "gpu_watts": Key(number(1, 10_000), "drawn by each GPU under load; the data sheet's if left out"),
+        "host_watts": Key(number(0, 100_000), "drawn by the host beside its GPUs"),
+        "kwh_price": Key(MONEY, "money for a kilowatt-hour, in the currency of `price`"),
+        "pue": Key(number(1, 10), "drawn from the grid for each watt of the host; 1 if left out"),
+    },
+)
 _SHARED = {
     "user": Key(NAME, "SSH user"),
     "port": Key(PORT, "SSH port; 22 if left out"),
@@ -136,6 +155,8 @@ _SHARED = {
     "jump": Key(JUMP, "SSH jump host"),
     "labels": Key(LABELS),
     "reserve": Key(RESERVE),
+    "price": Key(PRICE, "what the host costs"),
+    "power": Key(POWER, "what the host draws"),
 }
 DEFAULTS = table("SharedKeys", _SHARED, "Keys a host may have and `defaults` may give to all of them.")
 HOST = table(

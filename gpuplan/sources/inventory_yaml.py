@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.domain.inventory import LOCAL, DeclaredGpus, HostEntry, Inventory, VllmSettings
+from gpuplan.domain.tariff import Power, Price, Tariff
 from gpuplan.errors import GpuplanError, InventoryError
 from gpuplan.sources import device_facts
 from gpuplan.sources.documents import Faults, Location, decode, read_bytes, shown
@@ -142,7 +143,23 @@ def _host(host: _Keys, defaults: _Keys) -> HostEntry:
         exclude_gpus=tuple(sorted(set(host["exclude_gpus"]))),
         gpus=tuple(_declared(gpus) for gpus in host["gpus"]),
         ram_bytes=host["ram"],
+        tariff=_tariff(host, defaults),
     )
+
+
+def _tariff(host: _Keys, defaults: _Keys) -> Tariff:
+    """Prices and power, merged key by key."""
+    price, power = (
+        {
+            key: value
+            for keys in (defaults[word], host[word])
+            for key, value in keys.items()
+            if value is not None
+        }
+        for word in ("price", "power")
+    )
+    priced = price.keys() - {"currency"} or "kwh_price" in power
+    return Tariff(price=Price(**price) if priced else None, power=Power(**power) if power else None)
 
 
 def _reserved(host: _Keys, defaults: _Keys, kind: str) -> int:
@@ -160,6 +177,7 @@ def _contradictions(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Locatio
     from gpuplan.sources.inventory_schema import MAX_DECLARED
 
     yield from _repeated(keys, inventory)
+    yield from _currencies(keys, inventory)
     devices: dict[str, str | None] = {}
     for index, (host, entry) in enumerate(zip(keys["hosts"], inventory.hosts, strict=True)):
         at: Location = ("hosts", index)
@@ -198,6 +216,36 @@ def _repeated(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Location, str
             key = "address" if keys["hosts"][index]["address"] is not None else "name"
             other = inventory.hosts[first].name
             yield ("hosts", index, key), f"is the same machine as hosts[{first}] ({other}): {entry.address}"
+
+
+def _currencies(keys: _Keys, inventory: Inventory) -> Iterator[tuple[Location, str]]:
+    """The first price without a currency, or in another one than the first: nothing is converted."""
+    first: HostEntry | None = None
+    for index, entry in enumerate(inventory.hosts):
+        price = entry.tariff.price
+        if price is None:
+            continue
+        if price.currency is None:
+            yield _amount(keys, index), "has no currency: add for example price: {currency: USD} to defaults"
+            return
+        first = first or entry
+        if first.tariff.price is not None and price.currency != first.tariff.price.currency:
+            at: Location = ("hosts", index, "price", "currency")
+            other = f"{first.name} is priced in {first.tariff.price.currency}"
+            yield at, f"{price.currency}, but {other}: nothing is converted, write all prices in one currency"
+            return
+
+
+def _amount(keys: _Keys, index: int) -> Location:
+    """Where the first amount of money of a host is written: at the host, else in the defaults."""
+    amounts = (("price", "gpu_hour"), ("price", "host_hour"), ("power", "kwh_price"))
+    places: tuple[tuple[Location, _Keys], ...] = (
+        (("hosts", index), keys["hosts"][index]),
+        (("defaults",), keys["defaults"]),
+    )
+    return next(
+        (*at, *amount) for at, held in places for amount in amounts if held[amount[0]][amount[1]] is not None
+    )
 
 
 def _wrong_gpus(

@@ -3,6 +3,7 @@
 All faults of a mapping are found in one go. An empty key counts as left out, an unknown one is a fault.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -82,6 +83,21 @@ def whole(least: int, most: int) -> Kind:
         return int(value)
 
     return scalar(read, {"type": "integer", "minimum": least, "maximum": most})
+
+
+def number(least: float, most: float) -> Kind:
+    """A number within bounds, both of them included."""
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError("must be a number without a unit, for example 2.5")
+        if value < least:
+            raise ValueError(f"must be at least {least:g}")
+        if value > most:
+            raise ValueError(f"must be at most {most:g}")
+        return float(value)
+
+    return scalar(read, {"type": "number", "minimum": least, "maximum": most})
 
 
 def table(name: str, keys: Mapping[str, Key], about: str = "") -> Kind:

@@ -6,9 +6,9 @@ anything is read further.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuplan.domain.plan import Holding, Parallelism, PlacedGpu, PlacedHost, StrategyName
+from gpuplan.domain.plan import Eviction, Holding, Parallelism, PlacedGpu, PlacedHost, StrategyName
 from gpuplan.domain.saved_plan import SavedCandidate, SavedPlan
 from gpuplan.domain.secret_text import MASK, is_secret_flag
 from gpuplan.engine.argument_tokens import flag_of, grouped
@@ -16,21 +16,22 @@ from gpuplan.errors import InventoryError, UsageError
 from gpuplan.sources.documents import Faults, location, read_bytes, shown
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
 
     from gpuplan.sources.plan_schema import (
         CandidateKeys,
+        EvictionKeys,
         PlacedGpuKeys,
         PlacedHostKeys,
-        PlanKeys,
         RequestKeys,
     )
 
 MAX_BYTES = 128 * 1024**2
 FROM_ENVIRONMENT = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}
 """Where the engine itself takes a secret from when its flag is not given."""
-_AGAIN = "`gpuplan plan MODEL -o json > plan.json` writes a plan"
+AGAIN = "`gpuplan plan MODEL -o json > plan.json` writes a plan"
 _BEGINNING = 4096
+Keys = TypeVar("Keys")
 
 
 def is_plan(path: Path | str) -> bool:
@@ -51,7 +52,7 @@ def load(
     Raises InventoryError naming file, line or key; also where there is nothing to launch, and where a secret is
     masked that neither `repeated` nor `environ` has. Raises UsageError for a repeated argument that is no secret.
     """
-    content = read_bytes(path, limit=MAX_BYTES, missing_hint=_AGAIN)
+    content = read_bytes(path, limit=MAX_BYTES, missing_hint=AGAIN)
     return parse(content, str(path), repeated=repeated, environ=environ)
 
 
@@ -59,7 +60,9 @@ def parse(
     content: bytes, path: str, *, repeated: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> SavedPlan:
     """Read a plan from its bytes; `path` is what faults name."""
-    keys, faults = _validated(content, path), Faults(path=path, hint=_AGAIN)
+    from gpuplan.sources.plan_schema import PLAN
+
+    keys, faults = validated(content, path, PLAN), Faults(path=path, hint=AGAIN)
     recommended = keys["recommended"]
     if recommended is None:
         raise InventoryError(
@@ -83,7 +86,7 @@ def parse(
     return SavedPlan(
         path=path,
         reference=request["reference"],
-        serving=_serving(request, engine_args),
+        serving=serving(request, engine_args),
         hosts=tuple(request["hosts"]),
         labels=tuple(request["labels"]),
         strategy=StrategyName(name),
@@ -92,18 +95,17 @@ def parse(
     )
 
 
-def _validated(content: bytes, path: str) -> "PlanKeys":
+def validated(content: bytes, path: str, kind: "TypeAdapter[Keys]") -> "Keys":
+    """The keys of a plan file of that kind. Raises InventoryError naming file, line or key."""
     from pydantic import ValidationError
 
-    from gpuplan.sources.plan_schema import PLAN
-
     if not content.strip():
-        raise InventoryError(f"{path}: is empty", hint=_AGAIN)
+        raise InventoryError(f"{path}: is empty", hint=AGAIN)
     content = content.removeprefix(b"\xef\xbb\xbf")
     try:
-        return PLAN.validate_json(content)
+        return kind.validate_json(content)
     except ValidationError as error:
-        faults = Faults(path=path, hint=_AGAIN)
+        faults = Faults(path=path, hint=AGAIN)
         _refuse(error, content, faults)
         faults.raise_if_any()
         raise AssertionError("a rejected plan has faults") from None
@@ -114,7 +116,7 @@ def _refuse(error: "ValidationError", content: bytes, faults: Faults) -> None:
 
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
-        raise not_json(faults.path, content, details[0], hint=_AGAIN)
+        raise not_json(faults.path, content, details[0], hint=AGAIN)
     places = [detail["loc"] for detail in details]
     if ("schema_version",) in places:
         refuse_newer(faults.path, content, hint="upgrade gpuplan, or make the plan again with this version")
@@ -123,7 +125,7 @@ def _refuse(error: "ValidationError", content: bytes, faults: Faults) -> None:
         if where == ("schema_version",):
             faults.add("schema_version", "this key is required and must be 1")
         elif not where or {("request",), ("strategies",)} <= set(places):
-            raise InventoryError(f"{faults.path}: is not a plan", hint=_AGAIN)
+            raise InventoryError(f"{faults.path}: is not a plan", hint=AGAIN)
         else:
             faults.add(location(tuple(part for part in where if not _of_union(part))), text_of(detail))
 
@@ -135,7 +137,7 @@ def _of_union(part: str | int) -> bool:
 
 def _check(keys: "CandidateKeys", at: str, faults: Faults) -> None:
     """What must agree inside a candidate, so that it can be launched."""
-    shape = _parallelism(keys)
+    shape = parallelism(keys)
     taken = [(host["host"], gpu["index"]) for host in keys["placement"] for gpu in host["gpus"]]
     ranks = shape.world_size * shape.data
     if len(taken) != ranks:
@@ -153,22 +155,22 @@ def _check(keys: "CandidateKeys", at: str, faults: Faults) -> None:
         faults.add(f"{at}.vllm_args", "must begin with serve")
 
 
-def _serving(request: "RequestKeys", engine_args: tuple[str, ...]) -> dict[str, Any]:
+def serving(request: "Mapping[str, Any] | RequestKeys", engine_args: tuple[str, ...]) -> dict[str, Any]:
     """The request by the names of ServingOptions, as they would be written on the command line."""
     return {
         "context": _written(request["context"]),
         "concurrency": request["concurrency"],
-        "category": request["category"].value,
+        "category": str(request["category"]),
         "replicas": request["replicas"],
-        "placement": request["placement"].value,
-        "executor": request["executor"].value,
+        "placement": str(request["placement"]),
+        "executor": str(request["executor"]),
         "image": request["image"],
         "vllm_version": request["vllm_version"],
         "vram_claim": _written(request["vram_claim_bytes"]),
         "ram_claim": _written(request["ram_claim_bytes"]),
         "allow_overcommit": request["allow_overcommit"],
         "no_distributed": request["no_distributed"],
-        "no_calibration": request.get("no_calibration", False),
+        "no_calibration": bool(request.get("no_calibration")),
         "strategies": tuple(request["strategies"]),
         "gpus": tuple(request["gpus"]),
         "engine_args": engine_args,
@@ -182,14 +184,25 @@ def _written(value: int | str | None) -> str | None:
 def _candidate(keys: "CandidateKeys") -> SavedCandidate:
     return SavedCandidate(
         verdict=keys["verdict"],
-        parallelism=_parallelism(keys),
-        placement=tuple(_placed_host(host) for host in keys["placement"]),
+        parallelism=parallelism(keys),
+        placement=tuple(placed_host(host) for host in keys["placement"]),
         vllm_args=tuple(word for words in grouped(keys["vllm_args"]) if not _masked(words) for word in words),
         env=tuple(keys["env"].items()),
+        evicts=tuple(_eviction(one) for one in keys.get("evicts", ())),
     )
 
 
-def _parallelism(keys: "CandidateKeys") -> Parallelism:
+def _eviction(keys: "EvictionKeys") -> Eviction:
+    return Eviction(
+        deployment=keys["deployment"],
+        gpus=tuple((freed["host"], freed["index"], freed["bytes"]) for freed in keys["gpus"]),
+        running_requests=keys.get("running_requests"),
+        keep_alive_seconds=keys.get("keep_alive_seconds"),
+    )
+
+
+def parallelism(keys: "CandidateKeys") -> Parallelism:
+    """How the ranks of a candidate divide the model."""
     shape = keys["parallelism"]
     partition = shape["layer_partition"]
     return Parallelism(
@@ -203,13 +216,15 @@ def _parallelism(keys: "CandidateKeys") -> Parallelism:
     )
 
 
-def _placed_host(keys: "PlacedHostKeys") -> PlacedHost:
+def placed_host(keys: "PlacedHostKeys") -> PlacedHost:
+    """One host of a placement."""
     return PlacedHost(
         host=keys["host"],
         role=keys["role"],
         gpus=tuple(_placed_gpu(gpu) for gpu in keys["gpus"]),
         ram_claim_bytes=keys.get("ram_claim_bytes", 0),
         driver_version=keys.get("driver_version"),
+        cpu_offload_gib=keys.get("cpu_offload_gib", 0),
     )
 
 

@@ -12,13 +12,13 @@ from gpuplan.sources.snapshot_schema import Bytes, Flag, Index, Name, Number, Te
 
 SCHEMA_VERSION = 1
 Size = Annotated[int, Field(strict=True, ge=1, le=2**20)]
-_FIRST_FAULT = Field(fail_fast=True)
-Texts = Annotated[list[Text], _FIRST_FAULT]
-Names = Annotated[list[Name], _FIRST_FAULT]
-_OPEN = ConfigDict(extra="allow")
+FIRST_FAULT = Field(fail_fast=True)
+Texts = Annotated[list[Text], FIRST_FAULT]
+Names = Annotated[list[Name], FIRST_FAULT]
+OPEN = ConfigDict(extra="allow")
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class RequestKeys(TypedDict):
     model: Name
     reference: Name
@@ -42,7 +42,7 @@ class RequestKeys(TypedDict):
     engine_args: Texts
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class HoldingKeys(TypedDict):
     owner: Owner
     bytes: Bytes | None
@@ -53,26 +53,27 @@ class HoldingKeys(TypedDict):
     basis: NotRequired[Basis]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class PlacedGpuKeys(TypedDict):
     index: Index
     uuid: Name | None
     claim_bytes: Bytes
     allocatable_bytes: Bytes
     total_bytes: Bytes
-    held: NotRequired[Annotated[list[HoldingKeys], _FIRST_FAULT]]
+    held: NotRequired[Annotated[list[HoldingKeys], FIRST_FAULT]]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class PlacedHostKeys(TypedDict):
     host: Name
     role: Role
     gpus: Annotated[list[PlacedGpuKeys], Field(fail_fast=True, min_length=1)]
     ram_claim_bytes: NotRequired[Bytes]
     driver_version: NotRequired[Name | None]
+    cpu_offload_gib: NotRequired[Annotated[int, Field(strict=True, ge=0, le=2**20)]]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class ParallelismKeys(TypedDict):
     tensor: Size
     pipeline: Size
@@ -83,38 +84,54 @@ class ParallelismKeys(TypedDict):
     layer_partition: Annotated[list[Number], Field(fail_fast=True, min_length=1)] | None
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
+class FreedKeys(TypedDict):
+    host: Name
+    index: Index
+    bytes: Bytes
+
+
+@with_config(OPEN)
+class EvictionKeys(TypedDict):
+    deployment: Name
+    gpus: Annotated[list[FreedKeys], FIRST_FAULT]
+    running_requests: NotRequired[Number | None]
+    keep_alive_seconds: NotRequired[Annotated[int, Field(strict=True, gt=-(2**62), lt=2**62)] | None]
+
+
+@with_config(OPEN)
 class CandidateKeys(TypedDict):
     verdict: Verdict
     parallelism: ParallelismKeys
     placement: Annotated[list[PlacedHostKeys], Field(fail_fast=True, min_length=1)]
     vllm_args: Texts
     env: dict[str, Text]
+    evicts: NotRequired[Annotated[list[EvictionKeys], FIRST_FAULT]]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class StrategyKeys(TypedDict):
     strategy: StrategyName
-    candidates: Annotated[list[CandidateKeys], _FIRST_FAULT]
+    candidates: Annotated[list[CandidateKeys], FIRST_FAULT]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class RecommendedKeys(TypedDict):
     strategy: StrategyName
     candidate: Index
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class FleetKeys(TypedDict):
     basis: Basis
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class PlanKeys(TypedDict):
     schema_version: Annotated[Literal[1], BeforeValidator(schema_number)]
     request: RequestKeys
     fleet: FleetKeys
-    strategies: Annotated[list[StrategyKeys], _FIRST_FAULT]
+    strategies: Annotated[list[StrategyKeys], FIRST_FAULT]
     recommended: RecommendedKeys | None
 
 

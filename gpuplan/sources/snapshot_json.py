@@ -14,6 +14,7 @@ from gpuplan.errors import InventoryError
 from gpuplan.sources import device_facts
 from gpuplan.sources.device_facts import BACKENDS
 from gpuplan.sources.documents import Faults, Location, location, nearest, read_bytes, shown
+from gpuplan.sources.tariff_keys import tariff_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -153,6 +154,10 @@ def _mappings(keys: "SnapshotKeys") -> Iterator[tuple[str, Location, Mapping[str
         yield "host", at, host
         if memory := host.get("memory"):
             yield "host memory", (*at, "memory"), memory
+        if price := host.get("price"):
+            yield "price", (*at, "price"), price
+        if power := host.get("power"):
+            yield "power", (*at, "power"), power
         for number, gpu in enumerate(host.get("gpus", ())):
             yield "gpu", (*at, "gpus", number), gpu
             yield "gpu memory", (*at, "gpus", number, "memory"), gpu["memory"]
@@ -210,6 +215,7 @@ class _Reader:
             ram_reserved_bytes=memory.get("reserved_bytes", 0),
             link=host.get("link") or device_facts.link_of(gpus),
             facts=_host_facts(host),
+            tariff=tariff_of(host),
         )
 
     def _failure(self, host: "HostKeys", status: HostStatus, number: int) -> HostFailure | None:
@@ -319,6 +325,7 @@ def _dump_host(host: Host) -> dict[str, Any]:
         **_known(memory=memory, link=host.link),
         "gpus": [_dump_gpu(gpu) for gpu in host.gpus],
         **_dump_facts(host.facts),
+        **_plain(host.tariff),
     }
 
 

@@ -156,6 +156,29 @@ class HostMemoryKeys(TypedDict):
     reserved_bytes: NotRequired[Bytes]
 
 
+Money = Annotated[float, Field(strict=True, ge=0, le=1e9, allow_inf_nan=False)]
+Watts = Annotated[float, Field(strict=True, ge=0, le=1e5, allow_inf_nan=False)]
+
+
+@with_config(_OPEN)
+class PriceKeys(TypedDict):
+    """Of the inventory: money an hour."""
+
+    gpu_hour: NotRequired[Money | None]
+    host_hour: NotRequired[Money | None]
+    currency: NotRequired[Name | None]
+
+
+@with_config(_OPEN)
+class PowerKeys(TypedDict):
+    """Of the inventory."""
+
+    gpu_watts: NotRequired[Watts | None]
+    host_watts: NotRequired[Watts | None]
+    kwh_price: NotRequired[Money | None]
+    pue: NotRequired[Annotated[float, Field(strict=True, ge=1, le=10, allow_inf_nan=False)]]
+
+
 @with_config(_OPEN)
 class HostKeys(TypedDict):
     name: Name
@@ -171,6 +194,8 @@ class HostKeys(TypedDict):
     interfaces: NotRequired[Annotated[list[Annotated[Interface, _BOUNDED]], _FIRST_FAULT]]
     facts: NotRequired[Annotated[HostFacts, _BOUNDED, _WORDED]]
     """What else the probe learned; docker, its containers and interfaces stand in keys of their own."""
+    price: NotRequired[PriceKeys | None]
+    power: NotRequired[PowerKeys | None]
 
 
 @with_config(_OPEN)
@@ -196,6 +221,8 @@ KNOWN_KEYS: dict[str, frozenset[str]] = {
         ("gpu", GpuKeys),
         ("gpu memory", GpuMemoryKeys),
         ("process", ProcessKeys),
+        ("price", PriceKeys),
+        ("power", PowerKeys),
     )
 }
 

@@ -147,7 +147,15 @@ class DemoServices:
         require_ready(fleet, [placed.host for placed in candidate.placement])
         prepared = self._prepared(fleet, wanted, candidate)
         replaces = tuple(one.observed.member for one in self.world.containers(prepared.name))
-        return Proposal(spec=prepared.spec, replaces=replaces, remarks=prepared.remarks, token=prepared)
+        stopped = [one for each in prepared.evicts for one in self.world.containers(each.deployment)]
+        return Proposal(
+            spec=prepared.spec,
+            replaces=replaces,
+            evicts=prepared.evicts,
+            evicted=tuple(one.observed.member for one in stopped),
+            remarks=prepared.remarks,
+            token=prepared,
+        )
 
     def dry_run(self, plan: Plan, choice: tuple[int, int], fleet: Fleet) -> DeploymentSpec:
         return self._prepared(fleet, self._wanted(plan, choice, None, None), _candidate(plan, choice)).spec

@@ -85,7 +85,7 @@ class DemoRun(PlayedRun):
         self.tell(StateChanged(state=State.PREPARING))
         self.begin(Phase.LOCK, f"{hosts} to be free of other deploys")
         holder = Holder(who=WHO, since=iso(self._world.clock.now()), deployment=self.name)
-        there = [one.host for one in self._world.containers(self.name)]
+        there = [one.host for one in (*self._world.containers(self.name), *self._evicted)]
         wanted = tuple(dict.fromkeys((*spec.hosts, *there)))
         held = self._world.lock(wanted, holder)
         if held is not None:
@@ -106,6 +106,7 @@ class DemoRun(PlayedRun):
         self.tell(SpecDecided(spec=spec, spec_hash=digest, generation=self.generation))
         if self._runs_already(digest):
             return self._nothing_to_do()
+        self._make_room()
         self._set_aside()
         self._create(digest)
         self.tell(StateChanged(state=State.STARTING))
@@ -184,6 +185,21 @@ class DemoRun(PlayedRun):
                 done = total * step // STEPS
                 self.tell(Transfer(phase=phase, host=host, done_bytes=done, total_bytes=total, about=about))
             self.pause(TRANSFER_SECONDS / STEPS)
+
+    @property
+    def _evicted(self) -> list[DemoContainer]:
+        """Of the deployments that the plan stops."""
+        return [one for each in self.prepared.evicts for one in self._world.containers(each.deployment)]
+
+    def _make_room(self) -> None:
+        """Others stop, under their own names, and are kept until the new one serves."""
+        for each in self.prepared.evicts:
+            self.begin(Phase.REPLACE, f"{each.deployment} to stop, to make room", 90.0)
+            self.pause(1.0)
+            for one in self._world.containers(each.deployment):
+                self._world.change((one.host, one.name), state="exited", exit_code=0, health=None)
+                self._aside.append(((one.host, one.name), one.name))
+            self.pause(0.6)
 
     def _set_aside(self) -> None:
         """What runs under the name stops, and its memory comes back; it is kept until the new one serves."""
@@ -338,7 +354,8 @@ class DemoRun(PlayedRun):
                 self.pause(0.3)
                 self.tell(Undone(host=host, container=name, what="removed"))
             for (host, aside), before in self._aside:
-                self._world.rename((host, aside), before)
+                if aside != before:
+                    self._world.rename((host, aside), before)
                 self._world.change((host, before), state="running", health="healthy", exit_code=None)
                 self.tell(Undone(host=host, container=before, what="restored"))
             self.done()

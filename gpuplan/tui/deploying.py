@@ -17,9 +17,9 @@ from gpuplan.present.run_texts import (
     agreement_text,
     leaving_text,
     refused_text,
-    replaces_words,
     running_words,
     runs_text,
+    stops_words,
     take_back_text,
     worth_repeating,
 )
@@ -329,10 +329,18 @@ def _agreement(candidate: Candidate, proposal: Proposal, keep_alive_seconds: int
     overcommitted = candidate.verdict is Verdict.OVERCOMMIT
     facts = worth_repeating((*candidate.facts, *proposal.remarks))
     return Agreement(
-        make=partial(agreement_text, proposal.spec, proposal.replaces, facts),
+        make=partial(
+            agreement_text,
+            proposal.spec,
+            proposal.replaces,
+            facts,
+            evicts=proposal.evicts,
+            evicted=proposal.evicted,
+        ),
         name=proposal.spec.name,
         keep_alive_seconds=keep_alive_seconds,
         typed=OVERCOMMIT if overcommitted else None,
         typed_why=OVERCOMMIT_WHY,
-        replaces=replaces_words(proposal.replaces),
+        replaces=stops_words(proposal.evicts, proposal.replaces),
+        evicts=bool(proposal.evicts),
     )

@@ -93,7 +93,14 @@ def proposal_of(
             )
         )
     token = Chosen(document=document, secret_args=secrets, keep_alive_seconds=keep_alive_seconds)
-    return Proposal(spec=prepared.spec, replaces=prepared.replaces, remarks=prepared.remarks, token=token)
+    return Proposal(
+        spec=prepared.spec,
+        replaces=prepared.replaces,
+        evicts=prepared.evicts,
+        evicted=prepared.evicted_members,
+        remarks=prepared.remarks,
+        token=token,
+    )
 
 
 def begin(options: FleetOptions, reach: Reach, proposal: Proposal) -> Run:

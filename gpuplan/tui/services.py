@@ -14,7 +14,7 @@ from gpuplan.domain.deployment import DeploymentSpec, Member
 from gpuplan.domain.events import At, Event
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.fleet import Fleet, Gpu, Host
-from gpuplan.domain.plan import Plan
+from gpuplan.domain.plan import Eviction, Plan
 from gpuplan.operations import deploy_process
 from gpuplan.operations.fleet import narrow, parse_label
 from gpuplan.operations.logs import LogChoice, Printed
@@ -69,6 +69,10 @@ class Proposal:
 
     spec: DeploymentSpec
     replaces: tuple[Member, ...] = ()
+    evicts: tuple[Eviction, ...] = ()
+    """Deployments that are stopped to make room."""
+    evicted: tuple[Member, ...] = ()
+    """Their containers."""
     remarks: tuple[Fact, ...] = ()
     token: object = None
     """The service's own: handed back to `deploy`."""

@@ -6,9 +6,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from gpuplan.deploying.compile import compile_deployment
+from gpuplan.deploying.request import CompileRequest
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, Launch
 from gpuplan.domain.workload import Category, ExecutorChoice
 from gpuplan.units import GIB
@@ -283,6 +285,12 @@ def _numbers(release: str) -> tuple[int, ...]:
 CASES: Mapping[str, Shape] = dict(_cases())
 
 
+@cache
+def request_of(name: str) -> CompileRequest:
+    """A case, planned once a process: two tests ask for each."""
+    return CASES[name].request()
+
+
 def command_of(container: ContainerSpec) -> tuple[str, ...] | None:
     """The `vllm serve …` that a container ends up with; None for one that starts a node of Ray."""
     words = (*container.entrypoint, *container.command)
@@ -295,9 +303,9 @@ def serving(spec: DeploymentSpec) -> tuple[ContainerSpec, ...]:
     return tuple(container for container in spec.containers if command_of(container) is not None)
 
 
-def requests_of(shape: Shape) -> dict[str, dict[str, Any]]:
-    """What `vllm_parser` is asked, by the name of the container. Raises UsageError where gpuplan refuses the shape."""
-    spec = compile_deployment(shape.request())
+def requests_of(name: str) -> dict[str, dict[str, Any]]:
+    """What `vllm_parser` is asked, by the name of the container. Raises UsageError where gpuplan refuses the case."""
+    shape, spec = CASES[name], compile_deployment(request_of(name))
     hosts = {one.name: one for one in shape.hosts}
     config = json.loads((CONFIGS / f"{shape.model}.json").read_text())
     asked: dict[str, dict[str, Any]] = {}

@@ -12,7 +12,7 @@ import pytest
 from gpuplan.deploying.compile import compile_deployment
 from gpuplan.deploying.request import CompileRequest
 from gpuplan.domain.deployment import ContainerSpec, DeploymentSpec, Launch, Server
-from tests.conformance.argument_cases import CASES, serving
+from tests.conformance.argument_cases import CASES, request_of, serving
 from tests.tools.record_vllm_answers import question_of, recorded, without_answers
 
 RECORD = "record it again: python -m tests.tools.record_vllm_answers ENVIRONMENT --write --changed"
@@ -52,7 +52,7 @@ def test_the_command_line_is_the_one_that_was_asked_about(name: str) -> None:
 
 @pytest.mark.parametrize("name", accepted())
 def test_vllm_accepts_it_and_means_what_is_planned(name: str) -> None:
-    request = CASES[name].request()
+    request = request_of(name)
     spec = compile_deployment(request)
     for server in spec.servers:
         members = [one for one in serving(spec) if one.server == server.number]

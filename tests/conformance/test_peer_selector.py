@@ -458,7 +458,6 @@ EXCUSED: Mapping[str, set[int | str]] = {
     "random:r00016": {1},
     "random:r00025": {7},
     "random:r00046": {1},
-    "random:r00055": {9},
     "random:r00058": {7},
     "random:r00061": {10},
     "random:r00067": {7},

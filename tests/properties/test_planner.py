@@ -19,6 +19,7 @@ from gpuplan.engine.versions import DEFAULT
 from gpuplan.engine.weights import Split, rank_weights
 from gpuplan.operations.models import Model
 from gpuplan.operations.plan import ServingOptions, plan_model, workload_of
+from gpuplan.operations.question import changed
 from gpuplan.planning.estimate import estimate
 from gpuplan.planning.offers import Device
 from gpuplan.planning.question import Question
@@ -176,22 +177,12 @@ def test_weights_of_a_rank_never_grow_with_tensor_parallel() -> None:
 
 def with_change(options: ServingOptions, fleet: Fleet, remedy: Remedy) -> tuple[ServingOptions, Fleet]:
     """The request as a user would write it after reading the remedy."""
-    words = list(options.engine_args)
-    for name, value in remedy.change.items():
-        match name:
-            case "--context":
-                options = replace(options, context=str(value))
-            case "--concurrency":
-                options = replace(options, concurrency=int(value))
-            case "--strategy" | "device":
-                pass
-            case "gpus":
-                fleet = replace(
-                    fleet, hosts=(*fleet.hosts, _more(fleet, str(remedy.change["device"]), int(value)))
-                )
-            case _:
-                words += [name, str(value)]
-    return replace(options, engine_args=tuple(words)), fleet
+    if "gpus" in remedy.change:
+        more = _more(fleet, str(remedy.change["device"]), int(remedy.change["gpus"]))
+        return options, replace(fleet, hosts=(*fleet.hosts, more))
+    after = changed("", options, remedy.change)
+    assert after is not None
+    return after[1], fleet
 
 
 def _more(fleet: Fleet, device: str, count: int) -> Host:
@@ -208,11 +199,9 @@ def test_an_offered_remedy_makes_the_strategy_fit(name: str, fleet: Fleet, optio
     assume(remedies)
     for result, remedy in remedies:
         assert remedy.verified
-        changed, larger = with_change(options, fleet, remedy)
+        typed, larger = with_change(options, fleet, remedy)
         fitting = {
-            other.strategy
-            for other in made(name, larger, changed).strategies
-            if other.verdict is Verdict.FITS
+            other.strategy for other in made(name, larger, typed).strategies if other.verdict is Verdict.FITS
         }
         if remedy.kind == "more_gpus":
             wanted = {StrategyName.SINGLE_GPU, StrategyName.SINGLE_HOST}

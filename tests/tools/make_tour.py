@@ -42,7 +42,7 @@ async def tour() -> dict[str, str]:
         await stage.until("no fit")
         await stage.press("home", "down")
         await take(stage, "no-fit")
-        await stage.press("a", "2")
+        await stage.press("a", "3")
         await stage.until("applied")
         await take(stage, "remedy")
         await stage.press("d")

@@ -50,7 +50,7 @@ def write(entries: Mapping[str, Entry]) -> None:
 def question_of(name: str) -> Entry:
     """A case as it is recorded, without answers: the command line of each container, or why gpuplan refuses it."""
     try:
-        asked = requests_of(CASES[name])
+        asked = requests_of(name)
     except UsageError as refused:
         return {"case": name, "refused": refused.message}
     words = {
@@ -113,7 +113,7 @@ def asked_again(parser: Parser, only: str, settled: Mapping[str, Entry]) -> Iter
         if name in settled and without_answers(settled[name]) == entry:
             continue
         if "containers" in entry:
-            for container, request in requests_of(shape).items():
+            for container, request in requests_of(name).items():
                 entry["containers"][container]["answer"] = parser.ask(request)
         yield entry
 

@@ -8,7 +8,7 @@ from gpuplan.domain.fleet import Fleet, Gpu, Host, HostStatus
 from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult, Verdict
 from gpuplan.domain.workload import GpuSelection
 from gpuplan.errors import UsageError
-from gpuplan.planning import refusals
+from gpuplan.planning import partition, refusals
 from gpuplan.planning.judge import Assessment, Judge
 from gpuplan.planning.offers import HostOffer, Offer, Supply
 from gpuplan.planning.placing import candidate, ram_claim, ram_fits
@@ -200,7 +200,7 @@ def _best(judge: Judge, count: int, groups: Groups) -> Assessment:
     devices = tuple(offer.device for _, offers in groups for offer in offers)
     first: Assessment | None = None
     for shape in _manual_shapes(judge, count, groups):
-        assessment = judge.assess(shape, devices)
+        assessment = partition.assess(judge, shape, devices)
         if assessment.fits:
             return assessment
         if first is None or (first.violations and not assessment.violations):
@@ -232,8 +232,9 @@ def _failures(judge: Judge, groups: Groups, assessment: Assessment) -> list[Fact
             facts.append(
                 refusals.busy(judge, host.host, busy, tensor=tensor, assessment=assessment, trial=trial)
             )
-        if not ram_fits(judge, host, len(offers)):
-            facts.append(refusals.too_little_ram(host, ram_claim(judge, len(offers))))
+        if not ram_fits(judge, host, len(offers), assessment.parallelism):
+            need = ram_claim(judge, len(offers), assessment.parallelism)
+            facts.append(refusals.too_little_ram(host, need))
     return facts
 
 

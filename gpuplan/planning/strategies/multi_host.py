@@ -12,16 +12,17 @@ from itertools import combinations, islice
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult
 from gpuplan.domain.workload import ExecutorChoice
-from gpuplan.planning import refusals
+from gpuplan.planning import partition, refusals
 from gpuplan.planning.judge import Assessment, Judge
 from gpuplan.planning.offers import Device, HostOffer, Offer, Supply, whole_cards
-from gpuplan.planning.partition import balanced_partition
 from gpuplan.planning.placing import candidate, ram_claim, ram_fits
 from gpuplan.planning.shapes import MOST_TENSOR, base, buildable, user_world
 from gpuplan.planning.strategies.outcome import result, skipped
 
 MOST_COMBINATIONS = 64
 MOST_STAGES = 64
+NEXT_STAGES = 4
+"""Stages beyond the fewest that are looked at for equal numbers of GPUs per host."""
 MOST_SIZES = 8
 """Card sizes that are tried as the least one taken."""
 
@@ -139,7 +140,7 @@ def _search(judge: Judge, rooms: list[_Room]) -> _Found:
         if even_only and len({count for _, count in chosen}) > 1:
             continue  # vLLM's own multi-node gives every host as many ranks
         offers = _taken(chosen)
-        assessment = _assess(judge, shape, tuple(offer.device for offer in offers))
+        assessment = partition.assess(judge, shape, tuple(offer.device for offer in offers))
         if not assessment.fits:
             found.note(assessment, tuple(offer.device for offer in offers))
         elif _free(judge, assessment, offers):
@@ -168,20 +169,11 @@ def _holds(judge: Judge, shape: Parallelism | None, offers: tuple[Offer, ...]) -
     """Whether the shape fits on these GPUs as they are now."""
     if shape is None:
         return False
-    assessment = _assess(judge, shape, tuple(offer.device for offer in offers))
-    return assessment.fits and _free(judge, assessment, offers)
-
-
-def _assess(judge: Judge, shape: Parallelism, devices: tuple[Device, ...]) -> Assessment:
-    """The shape with vLLM's own layer split, else with one that follows the memory of unequal stages."""
+    devices = tuple(offer.device for offer in offers)
     assessment = judge.assess(shape, devices)
-    if assessment.fits or assessment.violations or judge.claim_only or shape.layer_partition is not None:
-        return assessment
-    partition = balanced_partition(judge, shape, assessment)
-    if partition is None:
-        return assessment
-    uneven = judge.assess(replace(shape, layer_partition=partition), devices)
-    return uneven if uneven.fits else assessment
+    if not assessment.fits:
+        assessment = partition.assess(judge, shape, devices)
+    return assessment.fits and _free(judge, assessment, offers)
 
 
 Layout = tuple[tuple[tuple[_Room, int], ...], Parallelism]
@@ -285,7 +277,8 @@ def _tensor_sizes(judge: Judge, rooms: list[_Room]) -> list[int]:
 
 
 def _packed(judge: Judge, rooms: list[_Room], tensor: int) -> Iterator[Layout]:
-    """TP groups of `tensor` GPUs, one per stage, packed into at least two hosts."""
+    """TP groups of `tensor` GPUs, one per stage, packed into at least two hosts; where the fewest stages take unequal
+    numbers of GPUs, which needs Ray, also the next number that does not."""
     capacities = [(room, len(room.offers) // tensor) for room in rooms if len(room.offers) >= tensor]
     most = min(
         sum(capacity for _, capacity in capacities), MOST_STAGES, max(judge.request.profile.layer_count, 2)
@@ -301,10 +294,18 @@ def _packed(judge: Judge, rooms: list[_Room], tensor: int) -> Iterator[Layout]:
     if len(capacities) < 2:
         return
     numbers = [fixed.pipeline] if fixed is not None else list(_fewest(2, most, fits))
+    if fixed is None and numbers and not _equal(_fill(capacities, numbers[0], tensor)):
+        few = range(numbers[0] + 1, min(most, numbers[0] + NEXT_STAGES) + 1)
+        numbers += [stages for stages in few if _equal(_fill(capacities, stages, tensor))][:1]
     for stages in numbers:
         shape = fixed if fixed is not None else shape_of(stages)
         if shape is not None and 2 <= stages <= most:
             yield _fill(capacities, stages, tensor), shape
+
+
+def _equal(chosen: tuple[tuple[_Room, int], ...]) -> bool:
+    """Whether every host gives as many GPUs."""
+    return len({count for _, count in chosen}) == 1
 
 
 def _fill(capacities: Sequence[tuple[_Room, int]], stages: int, tensor: int) -> tuple[tuple[_Room, int], ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.plan import Candidate, Parallelism, StrategyName, StrategyResult
-from gpuplan.planning import refusals
+from gpuplan.planning import partition, refusals
 from gpuplan.planning.judge import Assessment, Judge
 from gpuplan.planning.offers import Device, HostOffer, Offer, Supply, whole_cards
 from gpuplan.planning.placing import candidate, ram_claim, ram_fits
@@ -100,7 +100,7 @@ def _fitting(
         positions = tuple(sorted(chosen, key=lambda position: host.offers[position].index))
         devices = tuple(host.offers[position].device for position in positions)
         for shape in shapes(judge, count):
-            assessment = judge.assess(shape, devices)
+            assessment = partition.assess(judge, shape, devices)
             if not assessment.fits:
                 if _closer(assessment, choice.closest):
                     choice.closest, choice.closest_devices = assessment, devices

@@ -133,6 +133,7 @@ def _accelerator(row: dict[str, Any]) -> Accelerator:
         unified=row.get("unified", False),
         half_flops=_scaled(row.get("half_tflops"), 1e12),
         fp8_flops=_scaled(row.get("fp8_tflops"), 1e12),
+        tdp_watts=row.get("tdp_watts"),
     )
 
 

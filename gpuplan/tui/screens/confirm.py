@@ -190,6 +190,8 @@ class Agreement:
     typed_why: str = ""
     replaces: str = ""
     """What stops for it, in words; empty: nothing."""
+    evicts: bool = False
+    """Whether other deployments are among that."""
 
 
 class ConfirmScreen(ModalScreen[Confirmed | None]):
@@ -251,7 +253,15 @@ class ConfirmScreen(ModalScreen[Confirmed | None]):
     def _judge(self) -> None:
         again = self._entered.again
         button = self.query_one("#deploy", Button)
-        words = "Look again" if again else "Replace and deploy" if self._agreement.replaces else "Deploy"
+        agreement = self._agreement
+        does = (
+            "Stop and deploy"
+            if agreement.evicts
+            else "Replace and deploy"
+            if agreement.replaces
+            else "Deploy"
+        )
+        words = "Look again" if again else does
         button.label = content_of((line(Span(words)),))
         button.disabled = not (again or self.agreed)
 

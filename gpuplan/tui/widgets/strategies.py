@@ -8,7 +8,7 @@ from textual.strip import Strip
 
 from gpuplan.domain.plan import Plan, StrategyName
 from gpuplan.present.document import EMPTY, Line, Span, line, padded, width_of
-from gpuplan.present.strategy_table import RECOMMENDED, candidate_line, strategy_lines, table_header
+from gpuplan.present.strategy_table import RECOMMENDED, candidate_line, rows_of, strategy_lines, table_header
 from gpuplan.tui.widgets.rows import NO_ROWS, Rows
 
 CLOSED, OPEN = "▸", "▾"
@@ -27,7 +27,7 @@ class CandidateRows:
         self._opened = opened
         self._results = {result.strategy: result for result in plan.strategies}
         self._keys: list[CandidateKey] = []
-        for result in plan.strategies:
+        for result in rows_of(plan):
             shown = len(result.candidates) if result.strategy in opened else 1
             self._keys += [(result.strategy, index) for index in range(max(1, shown))]
         self._index = {key: index for index, key in enumerate(self._keys)}

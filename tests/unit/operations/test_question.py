@@ -165,8 +165,24 @@ def remedies() -> Iterator[tuple[str, StrategyResult, Remedy]]:
 FOUND = list(remedies())
 
 
-def test_the_sample_fleets_have_every_kind_of_remedy_but_one() -> None:
-    assert set(KINDS) - {remedy.kind for _, _, remedy in FOUND} == {"dtype"}
+ELSEWHERE = {
+    "dtype",
+    "enforce_eager",
+    "expert_parallel",
+    "graphs",
+    "max_lora_rank",
+    "max_loras",
+    "other_hosts",
+    "pair",
+    "process",
+    "replicas",
+    "stop",
+}
+"""Kinds that other fleets and models show (`tests/properties/test_remedies_random.py`)."""
+
+
+def test_the_sample_fleets_have_every_other_kind_of_remedy() -> None:
+    assert set(KINDS) - {remedy.kind for _, _, remedy in FOUND} <= ELSEWHERE
     after = changed(QWEN, ServingOptions(), {"--dtype": "float16"})
     assert after == (QWEN, ServingOptions(engine_args=("--dtype", "float16")))
 
@@ -199,6 +215,26 @@ def test_a_change_replaces_what_stands_there_in_any_spelling() -> None:
             engine_args=("--seed", "1", "--tensor-parallel-size", "4", "--max-model-len", "2048"),
         ),
     )
+
+
+def test_flags_and_lists_and_gpus_are_written_as_they_are_typed() -> None:
+    options = ServingOptions(gpus=("lab:0",), engine_args=("--cudagraph-capture-sizes", "1", "2", "4"))
+    change = {
+        "--gpus": ("h2:0,1",),
+        "--enforce-eager": True,
+        "--cudagraph-capture-sizes": (1, 2),
+        "--limit-mm-per-prompt": {"image": 0},
+    }
+    after = changed("m", options, change)
+    words = ("--enforce-eager", "--cudagraph-capture-sizes", "1", "2", "--limit-mm-per-prompt", '{"image":0}')
+    assert after == ("m", replace(options, gpus=("h2:0,1",), engine_args=words))
+
+
+@pytest.mark.parametrize(
+    "change", [{"stop": "old"}, {"process": "h1:12"}, {"stop": "old", "--context": 4096}]
+)
+def test_what_is_no_option_cannot_be_said(change: dict[str, object]) -> None:
+    assert changed("m", ServingOptions(), change) is None
 
 
 def test_another_model_leaves_the_revision_behind() -> None:

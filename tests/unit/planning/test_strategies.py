@@ -101,7 +101,9 @@ def test_several_hosts_lead_with_one_and_stay_even() -> None:
     assert [item.role for item in best.placement] == [Role.LEADER, Role.FOLLOWER]
     assert len({len(item.gpus) for item in best.placement}) == 1
     whole = [item for item in of(made, StrategyName.MULTI_HOST).candidates if item.score.gpus == 16]
-    assert [(item.parallelism.tensor, item.parallelism.pipeline) for item in whole] == [(8, 2)]
+    sizes = [(item.parallelism.tensor, item.parallelism.pipeline) for item in whole]
+    # three stages of TP 4 would do, but on unequal numbers of GPUs: four are offered beside them
+    assert sizes == [(8, 2), (4, 4)]
 
 
 def test_unequal_cards_get_an_uneven_pipeline() -> None:

@@ -26,7 +26,8 @@ from gpuplan.domain.events import (
 )
 from gpuplan.domain.fact import Fact, Severity
 from gpuplan.present.document import width_of
-from gpuplan.present.event_words import EVENT_NAMES, event_document, event_text, span
+from gpuplan.present.event_words import EVENT_NAMES, event_document, event_text
+from gpuplan.present.numbers import span
 from gpuplan.units import GIB, MIB
 from tests.unit.deploying.specs import ray
 

@@ -48,9 +48,9 @@ def test_the_account_adds_up(name: str) -> None:
 def test_ranks_that_differ_in_their_stage_alone_are_one_group() -> None:
     plan = many()["stages"]
     groups = rank_groups(at(plan, choices(plan)[0]))
-    assert [group.title for group in groups] == ["ranks 0-1", "ranks 2-7", "ranks 8-9", "ranks 10-11"]
-    assert groups[1].places == ("h100-a:2-5", "h100-b:0-1")
-    assert dict(groups[1].memory.weights.inputs)["pipeline stage"] == "1-3"
+    assert [group.title for group in groups] == ["ranks 0-1", "ranks 2-9", "ranks 10-11"]
+    assert groups[1].places == ("h100-a:2-5", "h100-b:0-3")
+    assert dict(groups[1].memory.weights.inputs)["pipeline stage"] == "1-4"
 
 
 def test_every_rank_is_in_one_group_whose_figures_are_its_own() -> None:

@@ -14,6 +14,7 @@ from gpuplan.deploying.reduce import reduce
 from gpuplan.domain.deployment import Actual, ContainerRole, Deployment, Load, Prediction, State
 from gpuplan.domain.events import At, Event, Failed, Phase, Remark, SpecDecided
 from gpuplan.domain.fact import Fact, Severity
+from gpuplan.domain.plan import Holding, Owner
 from gpuplan.present.deployment_document import deployment_document
 from gpuplan.present.event_words import EVENT_NAMES, event_document, event_text
 from gpuplan.present.findings import word
@@ -176,3 +177,13 @@ def test_what_is_no_event_is_refused(line: str | bytes) -> None:
 def test_a_deployment_without_its_figures_is_refused() -> None:
     with pytest.raises(NotAnEvent):
         read_deployment({"event": "deployment", "state": "running"})
+
+
+def test_who_holds_memory_is_read_as_it_was() -> None:
+    held = (Holding(owner=Owner.PROCESS, bytes=7, name="python", user="ada", pid=4711),)
+    figures = {"then_bytes": 9, "now_bytes": 2, "claim_bytes": 8, "held": held}
+    fact = Fact(code="GP805", severity=Severity.ERROR, subject={"host": "h1", "gpu": 0}, figures=figures)
+    event = Failed(phase=Phase.REPLACE, facts=(fact,))
+    line = json.dumps(event_document(At(at=1.0, event=event)))
+    assert read_line(line) == At(at=1.0, event=event)
+    assert "ada" in str(word(fact))
