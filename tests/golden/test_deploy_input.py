@@ -43,7 +43,9 @@ def test_without_a_terminal_it_wants_yes() -> None:
 
 
 def test_nothing_that_fits_is_exit_3_with_the_plan() -> None:
-    status, out, err = result(("deploy", "deepseek-ai/DeepSeek-R1", *FLEET, "--dry-run", "--strategy", "single_host"))
+    status, out, err = result(
+        ("deploy", "deepseek-ai/DeepSeek-R1", *FLEET, "--dry-run", "--strategy", "single_host")
+    )
     assert status == ExitCode.NO_FIT
     assert "nothing fits" in err
     assert "single_host" in out or "single host" in out
