@@ -7,6 +7,7 @@ import pytest
 
 from tests.hosts.deploying import Site, lay_site
 from tests.hosts.fleet import Fleet
+from tests.thorough import thorough
 
 ON_A = ("--gpus", "gpu-a:0")
 THREE = ("--gpus", "gpu-a:0", "--gpus", "gpu-b:0", "--gpus", "gpu-c:0")
@@ -115,7 +116,7 @@ def test_a_clock_that_is_off_is_told(site: Site) -> None:
     assert "GP824" in site.deploy(*ON_A).codes
 
 
-@pytest.mark.parametrize("executor", ["mp", "ray"])
+@pytest.mark.parametrize("executor", [pytest.param("mp", marks=thorough), "ray"])
 def test_over_three_hosts_a_failed_change_goes_back_to_what_served(site: Site, executor: str) -> None:
     words = (*THREE, "--executor", executor)
     before = site.deploy(*words, engine=OVER_THREE).last["members"]

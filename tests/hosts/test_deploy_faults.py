@@ -10,6 +10,7 @@ from tests.hosts.deploying import Deployed, Running, Site, containers, lay_site
 from tests.hosts.fleet import STAND_IN, Fleet
 from tests.hosts.images import ImageSpec
 from tests.hosts.models import shorten
+from tests.thorough import thorough
 
 A, B, C = "gpu-a", "gpu-b", "gpu-c"
 ONE = ("--gpus", "gpu-a:0")
@@ -208,8 +209,8 @@ def restarted(site: Site, host: str) -> None:
     ("step", "host", "fault"),
     [
         ("image", B, "kill_sshd"),
-        ("image", A, "link_down"),
-        ("create", A, "kill_sshd"),
+        pytest.param("image", A, "link_down", marks=thorough),
+        pytest.param("create", A, "kill_sshd", marks=thorough),
         ("start", B, "link_down"),
         ("load", A, "link_down"),
     ],

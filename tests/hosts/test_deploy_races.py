@@ -15,6 +15,7 @@ from tests.hosts.deploying import LONGEST, Site, containers, lay_site
 from tests.hosts.fleet import STAND_IN, Fleet
 from tests.hosts.models import lay_model
 from tests.hosts.waiting import wait_for
+from tests.thorough import THOROUGH, thorough
 
 ON_A = ("--gpus", "gpu-a:0")
 SLOW = {"all": {"slow_seconds": 2}}
@@ -100,7 +101,7 @@ def test_one_that_still_runs_under_the_name_it_was_set_aside_with_is_taken_up_ag
 
 
 def test_killed_at_each_step_and_deployed_again(site: Site) -> None:
-    for phase in ("create", "start"):
+    for phase in ("create", "start") if THOROUGH else ("start",):
         killed(site, phase, *ON_A)
         assert_told(site)
         done = site.deploy(*ON_A)
@@ -112,7 +113,8 @@ def test_killed_at_each_step_and_deployed_again(site: Site) -> None:
 
 def test_killed_while_it_replaces_and_deployed_again(site: Site) -> None:
     site.deploy(*ON_A)
-    for number, phase in enumerate(("replace", "load", "clean"), start=17):
+    phases = ("replace", "load", "clean") if THOROUGH else ("load",)
+    for number, phase in enumerate(phases, start=17):
         killed(site, phase, *ON_A, engine=sequences(number), seconds=0.2 if phase == "replace" else 0)
         assert site.all_ours(), "nothing that served is lost"
         assert_told(site)
@@ -150,7 +152,7 @@ def test_what_was_set_aside_by_one_that_was_killed_comes_back_when_the_next_fail
     assert len(logs) == 1, "the first log of what failed is kept"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=thorough)])
 def test_an_interrupt_takes_everything_back(site: Site, number: signal.Signals) -> None:
     before = site.deploy(*ON_A).last["members"][0]
     steps = ("create", "load") if number is signal.SIGINT else ("replace",)

@@ -18,6 +18,7 @@ from gpuplan.deploying.create_body import inspected
 from gpuplan.domain.labels import GENERATION, SPEC_HASH
 from tests.hosts.deploying import LONGEST, OURS, Site, lay_site
 from tests.hosts.fleet import STAND_IN, Fleet, TestHost
+from tests.thorough import thorough
 
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 EXPERTS, LARGE, SMALL = "Qwen__Qwen3-30B-A3B", "Qwen__Qwen3-32B", "Qwen__Qwen3-4B"
@@ -187,7 +188,13 @@ def differences(found: Any, wanted: Any, at: str = "") -> list[str]:
     return [text for key in keys for text in differences(found.get(key), wanted.get(key), f"{at}/{key}")]
 
 
-@pytest.mark.parametrize("name", SHAPES)
+SLOW = ("native-over-two", "nested", "ray-even", "embedding")
+"""Shapes whose parts other shapes have too."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=thorough) if name in SLOW else name for name in SHAPES]
+)
 def test_docker_has_what_the_dry_run_announced(site: Site, name: str) -> None:
     shape = SHAPES[name]
     document = announced(site, shape)

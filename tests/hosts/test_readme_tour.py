@@ -28,7 +28,8 @@ def test_the_tour_as_it_is_written(deploy_fleet: Fleet, tmp_path: Path) -> None:
     settings = deploy_fleet.home / ".ssh" / "config"
     settings.write_text(f"Host *\n  IdentityFile {deploy_fleet.identity}\n")
     root = Path(__file__).parents[2]
-    (tmp_path / "inventory.example.yaml").symlink_to(root / "inventory.example.yaml")
+    for name in ("inventory.example.yaml", "docs"):
+        (tmp_path / name).symlink_to(root / name)
     meant = {"/data/models": DIRECTORY, **{written: host.address for written, host in hosts.items()}}
     ran = []
     for example in examples():

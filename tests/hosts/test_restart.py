@@ -17,6 +17,7 @@ from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
 from tests.hosts.deploying import OURS, Site, lay_site
 from tests.hosts.fleet import Fleet, TestHost
 from tests.terminal import Terminal
+from tests.thorough import thorough
 
 THREE = ("--gpus", "gpu-a:0", "--gpus", "gpu-b:0", "--gpus", "gpu-c:0")
 OVER_THREE = ("--tensor-parallel-size", "1", "--pipeline-parallel-size", "3")
@@ -52,7 +53,7 @@ def started(host: TestHost) -> dict[str, str]:
     return {document["Id"]: document["State"]["StartedAt"] for document in documents}
 
 
-@pytest.mark.parametrize("executor", ["ray", "mp"])
+@pytest.mark.parametrize("executor", ["ray", pytest.param("mp", marks=thorough)])
 def test_the_same_containers_serve_again(site: Site, options: FleetOptions, executor: str) -> None:
     name = site.deploy(*THREE, "--executor", executor, engine=OVER_THREE).last["name"]
     before = [started(host) for host in site.fleet]

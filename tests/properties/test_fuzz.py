@@ -123,7 +123,7 @@ def refusal(error: GpuplanError) -> None:
 FLEET = declared(inventory_yaml.load(ROOT / "inventory.example.yaml"))
 
 
-@QUICK
+@settings(QUICK, max_examples=50)
 @given(
     named=broken_configs,
     words=st.sampled_from([(), (), ("-tp", "2"), ("--enable-expert-parallel",), ("--quantization", "fp8")]),

@@ -76,15 +76,16 @@ def concurrency(case: Case) -> Iterator[Ladder]:
 
 
 def replicas(case: Case) -> Iterator[Ladder]:
-    """Every number of replicas below the asked one, two at least: for one there are other strategies."""
+    """Every number of replicas below the asked one that GPUs could hold, two at least: for one there are other
+    strategies.
+    """
     engine, asked = case.arguments, case.request.workload.replicas
     ours = engine.data_parallel_size <= 1
     if not ours and (case.request.workload.replicas > 1 or engine.data_parallel_size_local is not None):
         return
     asked = asked if ours else engine.data_parallel_size
-    yield ladder_of(
-        "replicas", tuple(_copies(number, asked, ours=ours) for number in range(asked - 1, 1, -1))
-    )
+    most = min(asked - 1, len(case.supply.offers))
+    yield ladder_of("replicas", tuple(_copies(number, asked, ours=ours) for number in range(most, 1, -1)))
 
 
 def _copies(number: int, asked: int, *, ours: bool) -> Step:
