@@ -191,6 +191,7 @@ _OPEN = r"""
     """
 _HOLDER = f'"$(head -c {LONGEST_HOLDER} "$d/holder" 2>/dev/null | tr -d "[:cntrl:]")"'
 _HOLD = _one_line(
+    # A directory that is gone after three tries was let go of that instant, by one who came first all the same.
     rf"""
     {_PLACE} silence=$2; me=$3; needed="flock timeout head"; {_SAY} {_NEEDS}
     go=$(timeout $silence head -n 1);
@@ -204,7 +205,9 @@ _HOLD = _one_line(
     done;
     if [ -z "$got" ]; then
     if [ -r "$d" ] && [ -w "$d" ] && [ -d "$d" ] && [ -d /proc/$$/fd ]; then say busy {_HOLDER};
-    else say refused $d is no directory $(id -un) can use; fi; exit 0; fi;
+    elif [ -e "$d" ]; then say refused $d is no directory $(id -un) can use;
+    elif [ -w "${{d%/*}}" ]; then say busy;
+    else say refused $d cannot be made by $(id -un); fi; exit 0; fi;
     rm -f "$d/holder";
     (umask 022; set -C; printf "%s\n" "{{\"remote_pid\": $$, \"login\": \"$(id -un)\", $me" >"$d/holder") 2>/dev/null;
     say held;

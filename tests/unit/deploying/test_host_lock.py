@@ -184,6 +184,26 @@ def test_a_link_or_a_file_in_its_place_is_refused(place: str, tmp_path: Path) ->
         assert "is no directory" in refused.detail
 
 
+def test_a_directory_that_goes_away_meanwhile_was_another_runs(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try loses to one who lets go at once, and takes the directory along."""
+    tool = tmp_path / "bin" / "flock"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\nrmdir {shlex.quote(directory(place))}\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    with held(place) as process:
+        assert answer(process) == Busy(holder=host_lock.NOBODY)
+
+
+def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
+    with held(str(tmp_path / "nowhere" / "engine")) as process:
+        refused = answer(process)
+        assert isinstance(refused, Unlockable)
+        assert "cannot be made by" in refused.detail
+
+
 def test_it_is_named_after_engine_and_machine(place: str, tmp_path: Path) -> None:
     assert host_lock.prefix("9aa6b3c8-0d5c-4b1e") == "/tmp/gpuplan-9aa6b3c80d5c"
     assert host_lock.prefix("ABCD:EFGH:IJKL:MNOP") == "/tmp/gpuplan-abcdefghijkl"
