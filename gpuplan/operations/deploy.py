@@ -4,8 +4,6 @@ The order is that of `deploy-facts` section 6. Whatever fails after the first co
 included, is taken back before this returns. Once it serves it stays.
 """
 
-import secrets
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -33,7 +31,7 @@ from gpuplan.operations.deploy_make_room import make_room
 from gpuplan.operations.deploy_preflight import require_ways
 from gpuplan.operations.deploy_prepare import Prepared, existing_of, prepare, prepare_again, require_room
 from gpuplan.operations.deploy_ready import ask_ready
-from gpuplan.operations.deploy_record import Record
+from gpuplan.operations.deploy_record import Record, recorded
 from gpuplan.operations.deploy_replace import (
     clear_helpers,
     require_own_name,
@@ -50,7 +48,7 @@ from gpuplan.operations.deploy_watch import Watch
 from gpuplan.operations.deployed import Existing, Generation
 from gpuplan.operations.host_locks import hold, this_run
 from gpuplan.operations.kept_logs import keep_logs
-from gpuplan.operations.stopped import FleetChanged, Interrupted
+from gpuplan.operations.stopped import FleetChanged
 from gpuplan.sources.capacity_queue import queue_file
 
 if TYPE_CHECKING:
@@ -127,16 +125,8 @@ def _confirmed(
 
 
 def _recorded(opened: "OpenFleet", prepared: Prepared, options: DeployOptions, sink: Sink) -> Outcome:
-    generation = f"{int(time.time()):x}-{secrets.token_hex(3)}"
-    record = Record(options.state_directory / prepared.name / generation, sink, options.document_of)
-    try:
-        return _locked(opened, prepared, options, Teller(record), generation, record)
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:
-        raise Interrupted(record.deployment) from None
-    finally:
-        record.write()
+    directory = options.state_directory / prepared.name
+    return recorded(directory, sink, options.document_of, partial(_locked, opened, prepared, options))
 
 
 def _locked(

@@ -1,19 +1,25 @@
 """What a deploy told, kept as it happens: a gpuplan that is killed leaves the story so far."""
 
+import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuplan.domain.deployment import Deployment
 from gpuplan.domain.events import At, Phase, PhaseStarted, Transfer, Undone
-from gpuplan.operations.deploy_run import Sink
+from gpuplan.operations.deploy_run import Sink, Teller
+from gpuplan.operations.stopped import Interrupted
 from gpuplan.sources.state import append_lines
+
+DocumentOf = Callable[[At], Mapping[str, Any]]
+T = TypeVar("T")
 
 
 class Record:
     """Writes every event down and passes it on; the deployment is what they add up to."""
 
-    def __init__(self, directory: Path, sink: Sink, document_of: Callable[[At], Mapping[str, Any]]) -> None:
+    def __init__(self, directory: Path, sink: Sink, document_of: DocumentOf) -> None:
         self.directory = directory
         self._document_of = document_of
         self._sink = sink
@@ -65,3 +71,22 @@ class Record:
         self._unwritten.clear()
         if lines:
             append_lines(self.directory / "events.jsonl", lines)
+
+
+def recorded(
+    directory: Path, sink: Sink, document_of: DocumentOf, act: Callable[[Teller, str, Record], T]
+) -> T:
+    """What `act` makes of a generation of its own (its second argument), told to a record below `directory`.
+
+    Raises what `act` does, and Interrupted for Ctrl-C; the record is written to its end in any case.
+    """
+    generation = f"{int(time.time()):x}-{secrets.token_hex(3)}"
+    record = Record(directory / generation, sink, document_of)
+    try:
+        return act(Teller(record), generation, record)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(record.deployment) from None
+    finally:
+        record.write()

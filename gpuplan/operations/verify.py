@@ -4,7 +4,6 @@ It goes the way of a deploy up to the start (`operations.deploy`), with its lock
 nothing it made is left. It ends as soon as the engine has said what it takes.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -25,7 +24,7 @@ from gpuplan.operations.deploy_bring import bring
 from gpuplan.operations.deploy_end import OVERDUE, causes, failed, interrupted, taken_back
 from gpuplan.operations.deploy_preflight import require_ways
 from gpuplan.operations.deploy_prepare import Prepared, existing_of, prepare, prepare_again
-from gpuplan.operations.deploy_record import Record
+from gpuplan.operations.deploy_record import Record, recorded
 from gpuplan.operations.deploy_replace import clear_helpers
 from gpuplan.operations.deploy_request import DeployRequest, opened_fleet
 from gpuplan.operations.deploy_run import (
@@ -45,7 +44,7 @@ from gpuplan.operations.deployed import Existing
 from gpuplan.operations.host_locks import hold, this_run
 from gpuplan.operations.kept_logs import keep_logs
 from gpuplan.operations.memory_back import await_memory, owed
-from gpuplan.operations.stopped import DeploymentFailed, Interrupted
+from gpuplan.operations.stopped import DeploymentFailed
 from gpuplan.operations.verify_learn import learn_from_trial
 from gpuplan.operations.verify_measures import Measured
 from gpuplan.operations.verify_outcome import outcome_of
@@ -125,16 +124,8 @@ def _require_trial(prepared: Prepared) -> None:
 
 
 def _recorded(opened: "OpenFleet", prepared: Prepared, options: VerifyOptions, sink: Sink) -> Verification:
-    generation = f"{int(time.time()):x}-{secrets.token_hex(3)}"
-    record = Record(options.state_directory / prepared.name / generation, sink, options.document_of)
-    try:
-        return _locked(opened, prepared, options, Teller(record), generation, record)
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:
-        raise Interrupted(record.deployment) from None
-    finally:
-        record.write()
+    directory = options.state_directory / prepared.name
+    return recorded(directory, sink, options.document_of, partial(_locked, opened, prepared, options))
 
 
 def _locked(

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuplan.domain.inventory import LOCAL, DeclaredGpus, HostEntry, Inventory, VllmSettings
 from gpuplan.domain.tariff import Power, Price, Tariff
-from gpuplan.errors import GpuplanError, InventoryError
+from gpuplan.errors import GpuplanError
 from gpuplan.sources import device_facts
-from gpuplan.sources.documents import Faults, Location, decode, read_bytes, shown
-
-if TYPE_CHECKING:
-    from gpuplan.sources.yaml_tree import Node
+from gpuplan.sources.documents import Faults, Location, shown
 
 MAX_BYTES = 8 * 1024**2
 VARIABLE = "GPUPLAN_INVENTORY"
@@ -22,8 +19,6 @@ _SSH_PORT = 22
 _SETTINGS = ("image", "ray_ports", "service_ports", "registry", "user", "cache_dir", "huggingface_home")
 _Keys = Mapping[str, Any]
 """A mapping of the file, read by its table: every key is there."""
-_MAX_EXAMINED = 200
-"""Faults for which line and near miss are searched."""
 
 
 def load(path: Path | str) -> Inventory:
@@ -31,22 +26,14 @@ def load(path: Path | str) -> Inventory:
 
     Raises InventoryError naming file, line and key of the first faults; also for a file above `MAX_BYTES`.
     """
-    from gpuplan.sources.yaml_tree import compose
+    from gpuplan.sources.inventory_schema import INVENTORY
+    from gpuplan.sources.yaml_keys import read_keys, read_mapping, require_none
 
-    text = decode(path, read_bytes(path, limit=MAX_BYTES, missing_hint=_INIT))
     faults = Faults(path=str(path), hint=_SCHEMA)
-    root = compose(text, faults)
-    if root is None:
-        raise InventoryError(f"{path}: is empty", hint=_INIT)
-    if not isinstance(root.value, dict):
-        faults.add("", "must be a mapping with the key 'hosts'", root.line)
-        faults.raise_if_any()
-    keys = _validated(root, faults)
+    root = read_mapping(path, faults, key="hosts", limit=MAX_BYTES, missing_hint=_INIT)
+    keys = read_keys(root, INVENTORY, faults)
     inventory = _inventory(keys, str(path))
-    for where, fault in _contradictions(keys, inventory):
-        line, written = root.find(where)
-        faults.add(written, fault, line)
-    faults.raise_if_any()
+    require_none(root, _contradictions(keys, inventory), faults)
     return inventory
 
 
@@ -96,22 +83,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
-
-
-def _validated(root: "Node", faults: Faults) -> _Keys:
-    """The file's keys; raises InventoryError when any of them is wrong."""
-    from gpuplan.sources.inventory_schema import INVENTORY
-    from gpuplan.sources.key_tables import Findings
-
-    findings = Findings(_MAX_EXAMINED)
-    keys: _Keys = INVENTORY.read(root.plain(), (), findings)
-    if findings.found:
-        faults.uncounted = findings.uncounted
-        for where, text in findings.found:
-            line, written = root.find(where)
-            faults.add(written, text, line)
-        faults.raise_if_any()
-    return keys
 
 
 def _inventory(keys: _Keys, path: str) -> Inventory:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.errors import InventoryError
-from gpuplan.sources.documents import Faults, Location, decode, did_you_mean, read_bytes, shown
+from gpuplan.sources.documents import Faults, Location, did_you_mean, shown
 from gpuplan.sources.inventory_schema import LABELS, NAME, TEXT
-from gpuplan.sources.key_tables import Findings, Key, Schema, json_schema, list_of, scalar, table, whole
+from gpuplan.sources.key_tables import Key, Schema, json_schema, list_of, scalar, table, whole
 
 if TYPE_CHECKING:
     from gpuplan.sources.yaml_tree import Node
@@ -18,7 +17,6 @@ MAX_BYTES = 2 * 1024**2
 MAX_MODELS = 1000
 MAX_REPLICAS = 64
 MAX_PRIORITY = 1000
-_MOST_FAULTS = 200
 _NAME = r"[a-z0-9](?:[a-z0-9._-]{0,42}[a-z0-9])?"
 """Of a deployment, with room for the number of a replica."""
 _HINT = "`gpuplan schema models` prints every key; docs/packing.md explains them"
@@ -119,21 +117,12 @@ class ModelsFile:
 
 def load_models(path: Path | str) -> ModelsFile:
     """Read and validate a file of models. Raises InventoryError naming file, line and key of the first faults."""
-    from gpuplan.sources.yaml_tree import compose
+    from gpuplan.sources.yaml_keys import read_keys, read_mapping, require_none
 
-    text = decode(path, read_bytes(path, limit=MAX_BYTES, missing_hint=_MISSING))
     faults = Faults(path=str(path), hint=_HINT)
-    root = compose(text, faults)
-    if root is None:
-        raise InventoryError(f"{path}: is empty", hint=_MISSING)
-    if not isinstance(root.value, dict):
-        faults.add("", "must be a mapping with the key 'models'", root.line)
-        faults.raise_if_any()
-    keys = _validated(root, faults)
-    for where, fault in _contradictions(keys):
-        line, written = root.find(where)
-        faults.add(written, fault, line)
-    faults.raise_if_any()
+    root = read_mapping(path, faults, key="models", limit=MAX_BYTES, missing_hint=_MISSING)
+    keys = read_keys(root, MODELS, faults)
+    require_none(root, _contradictions(keys), faults)
     models = tuple(
         _entry(model, keys["defaults"], _place(root, str(path), index))
         for index, model in enumerate(keys["models"])
@@ -153,17 +142,6 @@ def models_schema() -> Schema:
 def _place(root: "Node", path: str, index: int) -> str:
     line, written = root.find(("models", index))
     return f"{path}:{line}: {written}"
-
-
-def _validated(root: "Node", faults: Faults) -> Mapping[str, Any]:
-    findings = Findings(_MOST_FAULTS)
-    keys: Mapping[str, Any] = MODELS.read(root.plain(), (), findings)
-    faults.uncounted = findings.uncounted
-    for where, text in findings.found:
-        line, written = root.find(where)
-        faults.add(written, text, line)
-    faults.raise_if_any()
-    return keys
 
 
 def _entry(model: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> ModelEntry:

@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuplan.operations.fleet import FleetOptions
+from gpuplan.operations.probe import ProbeOptions
+from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
 from tests.hosts.fleet import Fleet, TestHost
 from tests.hosts.models import lay_model, order, tiny_config, tiny_tensors
 from tests.safetensors_files import safetensors_file
@@ -185,3 +188,20 @@ def lay_site(fleet: Fleet, directory: Path, **vllm: object) -> Site:
         hide(host, directory)
     inventory = fleet.inventory(directory / "inventory.yaml", vllm=vllm or None)
     return Site(fleet=fleet, directory=directory, inventory=inventory, model=model)
+
+
+def fleet_options(site: Site, directory: Path) -> FleetOptions:
+    """How operations called in this process reach the hosts of a site; what they learn of keys lies in `directory`."""
+    reach = ProbeOptions(
+        ssh=SshSettings(
+            known_hosts=directory / "known_hosts",
+            home=directory,
+            policy=HostKeyPolicy.ACCEPT_NEW,
+            environ={"PATH": os.environ["PATH"]},
+            system_config=directory / "none",
+            system_known_hosts=(),
+        )
+    )
+    return FleetOptions(
+        environ=site.environment(), cwd=directory, inventory=site.inventory, reach=lambda: replace(reach)
+    )

@@ -15,17 +15,15 @@ from gpuplan.operations.deploy_request import DeployRequest
 from gpuplan.operations.deploy_wait import reached_by
 from gpuplan.operations.fleet import FleetOptions
 from gpuplan.operations.plan import ServingOptions
-from gpuplan.operations.probe import ProbeOptions
 from gpuplan.operations.process_identity import identity_of
 from gpuplan.operations.stopped import DeploymentFailed
 from gpuplan.present.event_words import event_document
 from gpuplan.present.findings import word
 from gpuplan.remote import containers as remote
 from gpuplan.remote.docker_engine import RequestRefused
-from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
 from gpuplan.sources.capacity_queue import Waiter, opened, queue_file
 from gpuplan.sources.inventory_yaml import load
-from tests.hosts.deploying import Deployed, Running, Site, containers, lay_site
+from tests.hosts.deploying import Deployed, Running, Site, containers, fleet_options, lay_site
 from tests.hosts.fleet import Fleet, TestHost
 from tests.hosts.models import lay_model
 from tests.hosts.test_sweep import ask
@@ -49,20 +47,7 @@ def site(deploy_fleet: Fleet, tmp_path: Path) -> Site:
 @pytest.fixture
 def options(site: Site, tmp_path: Path) -> FleetOptions:
     """For a deploy inside this process."""
-    ssh = SshSettings(
-        known_hosts=tmp_path / "known_hosts",
-        home=tmp_path,
-        policy=HostKeyPolicy.ACCEPT_NEW,
-        environ={"PATH": os.environ["PATH"]},
-        system_config=tmp_path / "none",
-        system_known_hosts=(),
-    )
-    return FleetOptions(
-        environ=site.environment(),
-        cwd=tmp_path,
-        inventory=site.inventory,
-        reach=lambda: ProbeOptions(ssh=ssh),
-    )
+    return fleet_options(site, tmp_path)
 
 
 @pytest.fixture

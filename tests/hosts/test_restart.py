@@ -1,8 +1,6 @@
 """Restarts on real hosts: the same containers, ended and started in order; and looks over connections that are kept."""
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,9 @@ import pytest
 from gpuplan.domain.deployment import State
 from gpuplan.domain.events import Event, MemberSeen, PhaseStarted
 from gpuplan.operations.fleet import FleetOptions
-from gpuplan.operations.probe import ProbeOptions
 from gpuplan.operations.restart import NotRestarted, RestartChoice, restart
 from gpuplan.operations.status_watch import StatusWatch
-from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
-from tests.hosts.deploying import OURS, Site, lay_site
+from tests.hosts.deploying import OURS, Site, fleet_options, lay_site
 from tests.hosts.fleet import Fleet, TestHost
 from tests.terminal import Terminal
 from tests.thorough import thorough
@@ -31,19 +27,7 @@ def site(deploy_fleet: Fleet, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def options(site: Site, tmp_path: Path) -> FleetOptions:
-    reach = ProbeOptions(
-        ssh=SshSettings(
-            known_hosts=tmp_path / "known_hosts",
-            home=tmp_path,
-            policy=HostKeyPolicy.ACCEPT_NEW,
-            environ={"PATH": os.environ["PATH"]},
-            system_config=tmp_path / "none",
-            system_known_hosts=(),
-        )
-    )
-    return FleetOptions(
-        environ=site.environment(), cwd=tmp_path, inventory=site.inventory, reach=lambda: replace(reach)
-    )
+    return fleet_options(site, tmp_path)
 
 
 def started(host: TestHost) -> dict[str, str]:

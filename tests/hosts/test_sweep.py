@@ -1,7 +1,6 @@
 """`gpuplan sweep` on real hosts: what idled is stopped, and nothing that works, is meant to stay or cannot be asked."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,11 +14,9 @@ import pytest
 from gpuplan.cli.schema import schema_of
 from gpuplan.domain.idle import Outcome, Why
 from gpuplan.operations.fleet import FleetOptions
-from gpuplan.operations.probe import ProbeOptions
 from gpuplan.operations.stop import StopChoice
 from gpuplan.operations.sweep import Due, SweepChoice, sweep
-from gpuplan.remote.ssh_settings import HostKeyPolicy, SshSettings
-from tests.hosts.deploying import Site, containers, lay_site
+from tests.hosts.deploying import Site, containers, fleet_options, lay_site
 from tests.hosts.fleet import Fleet, TestHost
 from tests.hosts.images import VLLM
 from tests.hosts.test_lifecycle import holding
@@ -46,19 +43,7 @@ def site(deploy_fleet: Fleet, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def options(site: Site, tmp_path: Path) -> FleetOptions:
-    reach = ProbeOptions(
-        ssh=SshSettings(
-            known_hosts=tmp_path / "known_hosts",
-            home=tmp_path,
-            policy=HostKeyPolicy.ACCEPT_NEW,
-            environ={"PATH": os.environ["PATH"]},
-            system_config=tmp_path / "none",
-            system_known_hosts=(),
-        )
-    )
-    return FleetOptions(
-        environ=site.environment(), cwd=tmp_path, inventory=site.inventory, reach=lambda: replace(reach)
-    )
+    return fleet_options(site, tmp_path)
 
 
 def deployed(site: Site, gpu: str, name: str, keep_alive: int | None = None) -> dict[str, Any]:
