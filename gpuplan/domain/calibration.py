@@ -4,6 +4,11 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from gpuplan.units import GIB
+
+PRINTED = int(0.005 * GIB)
+"""Bytes that rounding to two decimals of a GiB leaves open, either way: a range is not missed by less."""
+
 
 class Quantity(StrEnum):
     """What is predicted and printed of one rank, in bytes; the last two of the whole server."""

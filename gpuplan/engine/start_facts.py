@@ -19,8 +19,6 @@ from gpuplan.engine.versions import EngineVersion, stated_version
 from gpuplan.units import GIB
 
 K = MilestoneKind
-PRINTED = int(0.005 * GIB)
-"""Bytes that rounding to two decimals of a GiB leaves open, either way: a range is not missed by less."""
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ?"
 _AHEAD = re.compile(rf"(?:[\w.-]{{1,80}} {{1,40}}\| ?)?(?:{_STAMP}(?:(?:stdout|stderr) [FP] )?)?")

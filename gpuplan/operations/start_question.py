@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from gpuplan.domain.calibration import PRINTED
 from gpuplan.domain.hardware import Accelerator
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.workload import EngineArguments
 from gpuplan.engine.arguments import parse
 from gpuplan.engine.divisibility import grouped
 from gpuplan.engine.start_arguments import argument_words
-from gpuplan.engine.start_facts import PRINTED, RankFacts, StartFacts
+from gpuplan.engine.start_facts import RankFacts, StartFacts
 from gpuplan.engine.utilization import gpu_memory_utilization
 from gpuplan.engine.versions import EngineVersion, version_of
 from gpuplan.errors import ModelError, UsageError

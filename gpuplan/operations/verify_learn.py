@@ -4,11 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuplan.domain.calibration import Quantity
+from gpuplan.domain.calibration import PRINTED, Quantity
 from gpuplan.domain.fact import Fact
 from gpuplan.domain.memory import RankMemory
 from gpuplan.domain.verification import ComparedFigure, Rank
-from gpuplan.engine.start_facts import PRINTED
 from gpuplan.engine.startup_log import LogLine
 from gpuplan.operations.deploy_learn import not_kept, question_of_plan
 from gpuplan.operations.deploy_prepare import Prepared

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from gpuplan.domain.calibration import PRINTED
 from gpuplan.domain.memory import MemoryEstimate, RankMemory
 from gpuplan.domain.plan import Parallelism
 from gpuplan.domain.verification import ComparedFigure, Rank
-from gpuplan.engine.start_facts import PRINTED
 from gpuplan.engine.startup_log import LogLine, Milestone, MilestoneKind, milestone
 
 _WORKER = re.compile(

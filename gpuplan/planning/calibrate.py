@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuplan.domain.calibration import Lesson, Quantity, StageTerms, Start
+from gpuplan.domain.calibration import PRINTED, Lesson, Quantity, StageTerms, Start
 from gpuplan.domain.fleet import Basis
 from gpuplan.domain.memory import Term
-from gpuplan.engine.start_facts import PRINTED
 from gpuplan.planning.likeness import Like, day
 from gpuplan.units import GIB, plural
 from gpuplan.version import __version__

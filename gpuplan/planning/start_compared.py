@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gpuplan.domain.calibration import Compared, Quantity, StageTerms
+from gpuplan.domain.calibration import PRINTED, Compared, Quantity, StageTerms
 from gpuplan.domain.memory import MemoryEstimate, RankMemory, Term
-from gpuplan.engine.start_facts import PRINTED, RankFacts, StartFacts
+from gpuplan.engine.start_facts import RankFacts, StartFacts
 from gpuplan.engine.versions import GraphAccounting, graph_accounting
 from gpuplan.planning.learned import Gap, Missing
 from gpuplan.planning.question import Question
