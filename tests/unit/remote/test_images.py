@@ -318,9 +318,10 @@ def test_a_cancelled_pull_is_told_as_cancelled(reached: Reached) -> None:
 
 
 def test_whoever_watches_may_end_a_pull(reached: Reached) -> None:
-    left = threading.Event()
+    begun, left = threading.Event(), threading.Event()
 
     def watch(request: Request) -> None:
+        begun.set()
         try:
             while True:
                 request.chunk(b'{"status": "Waiting", "id": "a"}\n')
@@ -329,6 +330,7 @@ def test_whoever_watches_may_end_a_pull(reached: Reached) -> None:
             raise
 
     def stop(*_: object) -> None:
+        assert begun.wait(LONG), "all lines before are written: only the watcher is cut off"
         raise KeyboardInterrupt
 
     docker, _ = reached({"POST /images/create": events(*PULL[:6], then=watch)})
